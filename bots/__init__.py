@@ -1,0 +1,1 @@
+"""The chat side: platforms, gateway, coordination, card, playground, service. Builds on `harness`."""

@@ -1,0 +1,5 @@
+"""`python -m bots`."""
+
+from bots.cli import main
+
+main()

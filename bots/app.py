@@ -1,0 +1,240 @@
+"""The composition root: builds everything that one process of the service consists of, and takes it down in order.
+
+Order of a start: Valkey, admission, platforms, HTTP. A stop goes the other way round, with the tasks first: they finish
+(or end honestly as interrupted), their cards reach the platform, and only then the connections close.
+"""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from bots.access import AccessRules
+from bots.cards.reporter import CardReporter, Deck
+from bots.coordination.embedded import EmbeddedValkey
+from bots.coordination.inbox import Inbox
+from bots.coordination.redis import RedisAdmission
+from bots.coordination.sweeper import sweep
+from bots.errors import PlatformError
+from bots.gateway import Gateway, GatewayRules
+from bots.inbound import UserRef
+from bots.platform import ChatPlatform, ReplyAddress
+from bots.settings import Settings
+from bots.slack.platform import SlackPlatform
+from bots.slack.transport import SlackTransport
+from bots.telemetry import configure_logging
+from harness.admission import CancelOrder, Origin, RunInput
+from harness.engine import Engine, Limits
+from harness.errors import ConfigError
+from harness.providers.select import provider_from
+from harness.reporters.base import Reporter
+from harness.runtime import Runtime
+from harness.stores.memory import MemorySessionStore
+from harness.task_registry import TaskRegistry
+from harness.tools.base import by_name
+from harness.tools.builtin import default_tools
+from harness.tools.executor import ToolExecutor
+
+log = structlog.stdlib.get_logger(__name__)
+
+SPEAKER_LOOKUP_S = 1.0
+CARD_GRACE_S = 10.0
+"""How long a stop waits for the last views of the cards."""
+
+
+@dataclass(slots=True)
+class Service:
+    """One running service. `routes` are what it serves; `ready` tells whether it can do its work right now."""
+
+    settings: Settings
+    platforms: Mapping[str, ChatPlatform]
+    runtime: Runtime
+    admission: RedisAdmission
+    routes: Sequence[BaseRoute] = ()
+    draining: bool = field(default=False)
+
+    async def ready(self) -> bool:
+        """Admission answers, every platform knows the bot, and no stop is under way."""
+        if self.draining or not all(platform.is_ready for platform in self.platforms.values()):
+            return False
+        return await self.admission.ping()
+
+
+@contextlib.asynccontextmanager
+async def service(settings: Settings) -> AsyncGenerator[Service]:
+    """Build and start everything; on leaving, drain and stop it."""
+    credentials = settings.slack_credentials()
+    if credentials is None:
+        raise ConfigError(
+            "No platform is set up: set SLACK_BOT_TOKEN and SLACK_SIGNING_SECRET in the environment or in .env "
+            "(or run `bots demo` to try everything without an account)."
+        )
+    # Everything that can be wrong with the settings is found before anything is started.
+    provider, system = provider_from(settings), settings.system_prompt()
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(provider.aclose)
+        url = settings.redis_url
+        if url is None:
+            url = await stack.enter_async_context(EmbeddedValkey(settings.bots_data_dir))
+        admission = RedisAdmission(
+            url, lease_ttl=settings.lease_ttl_s, queue_cap=settings.queue_cap, busy_policy=settings.busy_policy
+        )
+        stack.push_async_callback(admission.aclose)
+        await admission.start()
+        background = TaskRegistry()
+        stack.push_async_callback(background.aclose)
+
+        token, signing_secret = credentials
+        slack = SlackPlatform(
+            token, api_url=settings.slack_api_url, rate_budget=settings.rate_budget, model=provider.model
+        )
+        stack.push_async_callback(slack.aclose)
+        platforms: Mapping[str, ChatPlatform] = {slack.name: slack}
+        deck = Deck()
+        executor = ToolExecutor(by_name(default_tools()), timeout_s=settings.tool_timeout_s)
+        engine = Engine(provider, executor, Limits.of(settings), system=system)
+
+        def card_for(run: RunInput) -> Reporter:
+            # The runtime does not exist yet when this is made, and does when it is called.
+            return _card_for(run, platforms, deck, settings, runtime.obey)
+
+        runtime = Runtime(
+            engine,
+            MemorySessionStore(),
+            admission,
+            reporter_for=card_for,
+            speaker_name=lambda origin: _speaker_name(origin, platforms),
+        )
+        gateway = Gateway(platforms, runtime, admission, _rules(settings))
+        stack.push_async_callback(gateway.aclose)
+        transport = SlackTransport(gateway.handle, signing_secret, slack)
+        running = Service(settings, platforms, runtime, admission, [transport.route])
+
+        background.start(Inbox(url, boot_id=admission.boot_id).run(_obey(runtime)), "inbox")
+        background.start(sweep(admission, runtime), "sweeper")
+        await slack.start()
+        try:
+            yield running
+        finally:
+            running.draining = True
+            await runtime.aclose(drain_s=settings.drain_s)
+            await deck.aclose(grace_s=CARD_GRACE_S)
+
+
+async def serve(settings: Settings) -> None:
+    """Run the service until SIGTERM or Ctrl-C; returns after the drain."""
+    configure_logging(settings.bots_log_level, settings.bots_log_format)
+    listener = _listen(settings)
+    async with service(settings) as running:
+        server = _Server(
+            uvicorn.Config(
+                http_app(running),
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=5,
+            )
+        )
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        serving = loop.create_task(server.serve(sockets=[listener]))
+        stopping = loop.create_task(stop.wait())
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if serving.done():
+            serving.result()  # it ends by itself only when it failed
+        log.info("draining", tasks=len(running.runtime.live_tasks), seconds=settings.drain_s)
+        # Still serving: a stop or a recall must reach the tasks that are being finished.
+        running.draining = True
+        await running.runtime.aclose(drain_s=settings.drain_s)
+        server.should_exit = True
+        await serving
+
+
+def http_app(running: Service) -> Starlette:
+    """The service's HTTP side: the platforms' webhooks and the health checks."""
+
+    async def livez(_request: Request) -> Response:
+        return Response("ok")
+
+    async def readyz(_request: Request) -> Response:
+        ready = await running.ready()
+        return JSONResponse({"ready": ready, "draining": running.draining}, status_code=200 if ready else 503)
+
+    return Starlette(routes=[*running.routes, Route("/livez", livez), Route("/readyz", readyz)])
+
+
+def _listen(settings: Settings) -> socket.socket:
+    """The port, taken before anything else is started, so that a second service touches nothing of the first."""
+    try:
+        return socket.create_server((settings.bots_host, settings.bots_port), backlog=2048)
+    except OSError as error:
+        raise ConfigError(
+            f"BOTS_HOST={settings.bots_host} and BOTS_PORT={settings.bots_port} cannot be used ({error.strerror}): "
+            "set BOTS_PORT to a free port."
+        ) from error
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: a signal starts the drain first, and HTTP stops after it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+def _card_for(
+    run: RunInput,
+    platforms: Mapping[str, ChatPlatform],
+    deck: Deck,
+    settings: Settings,
+    obey: Callable[[CancelOrder], None],
+) -> Reporter:
+    address = ReplyAddress.of(run.origin.reply_to)
+    platform = platforms[address.platform]
+    return CardReporter(
+        platform.card(address, run.task_id, settings.language or platform.language),
+        deck,
+        on_chat_gone=lambda: obey(CancelOrder(run.task_id, "", "the chat is gone")),
+        remove_on_recall=settings.recall_deletes_reply,
+    )
+
+
+async def _speaker_name(origin: Origin, platforms: Mapping[str, ChatPlatform]) -> str:
+    address = ReplyAddress.of(origin.reply_to)
+    user = UserRef(address.platform, address.tenant, address.user)
+    try:
+        async with asyncio.timeout(SPEAKER_LOOKUP_S):
+            return await platforms[address.platform].speaker_name(user)
+    except (PlatformError, TimeoutError):
+        # A name is a courtesy to the model: an answer must not wait for it.
+        return address.user
+
+
+def _obey(runtime: Runtime) -> Callable[[CancelOrder], Awaitable[None]]:
+    async def obey(order: CancelOrder) -> None:
+        runtime.obey(order)
+
+    return obey
+
+
+def _rules(settings: Settings) -> GatewayRules:
+    access = AccessRules(
+        users=frozenset(settings.allowed_users),
+        chats=frozenset(settings.allowed_chats),
+        admins=frozenset(settings.admins),
+        allow_external=settings.allow_external,
+        require_mention=settings.require_mention,
+    )
+    return GatewayRules(access, settings.session_scope, settings.language or "")

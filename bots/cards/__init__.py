@@ -1,0 +1,1 @@
+"""The card: one message per task that shows what the task does."""

@@ -1,0 +1,258 @@
+"""The card of one task: folds events, and shows the newest view as often as the platform allows.
+
+Nothing here makes the model wait: `emit` folds and returns, a loop of its own writes. One write is under way at a time,
+and it always carries the newest view, so a slow platform costs intermediate views and nothing else.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from bots.cards.surface import CardSurface, Priority
+from bots.cards.throttle import FIRST_TEXT_CHARS, CardThrottle
+from bots.cards.view import CardView, Phase, fold
+from bots.errors import ChatGone, MessageGone, NotAuthorised, PlatformError, RateLimited, Refused, Unavailable
+from harness.events import Event, ModelDelta, TaskStateChanged
+from harness.status import TaskStatus
+from harness.task_registry import TaskRegistry
+
+log = structlog.stdlib.get_logger(__name__)
+
+RECALLED: Final = "recalled"
+"""The cancel reason of a request that was deleted."""
+EDIT_DEADLINE_S: Final = 60.0
+"""How long the final view is tried as an edit before it goes out as a new message."""
+GIVE_UP_S: Final = 600.0
+_BACKOFF_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
+
+
+class Deck:
+    """The cards that are live in this process: what the pace of each depends on, and what a shutdown waits for."""
+
+    def __init__(self) -> None:
+        self._registry = TaskRegistry()
+
+    def __len__(self) -> int:
+        return len(self._registry)
+
+    @property
+    def registry(self) -> TaskRegistry:
+        """Where the write loops run."""
+        return self._registry
+
+    async def aclose(self, *, grace_s: float) -> None:
+        """Give final views some time to get out, then stop."""
+        if left := await self._registry.drain(grace_s):
+            log.warning("stopped before every card was up to date", cards=left)
+        await self._registry.aclose()
+
+
+class CardReporter:
+    """Reporter and card of one task.
+
+    `on_chat_gone` is called once when nothing can be written to the chat any more: the task should stop.
+    `remove_on_recall`: delete the card instead of showing it as canceled when the request was deleted.
+    """
+
+    def __init__(
+        self,
+        surface: CardSurface,
+        deck: Deck,
+        *,
+        on_chat_gone: Callable[[], None] | None = None,
+        remove_on_recall: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._surface = surface
+        self._deck = deck
+        self._on_chat_gone = on_chat_gone
+        self._remove_on_recall = remove_on_recall
+        self._clock = clock
+        self._view = CardView()
+        self._shown: CardView | None = None
+        self._throttle = CardThrottle()
+        self._chars = 0
+        self._recalled = False
+        self._wake = asyncio.Event()
+        self._wants_any_change = False
+        self._writer: asyncio.Task[None] | None = None
+        self._detached = False
+
+    async def emit(self, event: Event) -> None:
+        """Fold one event; returns at once."""
+        before = self._view
+        view = fold(before, event)
+        enough_to_begin = False
+        if type(event) is ModelDelta:
+            enough_to_begin = self._chars < FIRST_TEXT_CHARS <= self._chars + len(event.text)
+            self._chars += len(event.text)
+        elif type(event) is TaskStateChanged and event.to is TaskStatus.CANCELED:
+            self._recalled = event.reason == RECALLED
+        if view is before or self._detached:
+            return
+        self._view = view
+        # A timer is running for text, so only what cannot wait wakes the writer: one wake-up per piece of text would
+        # cost more than the piece.
+        if self._wants_any_change or enough_to_begin or _state_differs(view, before):
+            self._wake.set()
+        if self._writer is None:
+            self._writer = self._deck.registry.start(self._write(), f"card {event.task_id}")
+
+    def detach(self) -> None:
+        """Write nothing more: somebody else owns this task now."""
+        self._detached = True
+        if self._writer is not None:
+            self._writer.cancel()
+
+    async def _write(self) -> None:
+        failures = 0
+        while True:
+            await self._until_due()
+            view = self._view
+            if view.phase.is_final:
+                await self._write_final(view)
+                return
+            try:
+                await self._surface.show(view, self._priority(view))
+            except (RateLimited, Unavailable) as error:
+                failures += 1
+                # What cannot wait may have come while the write was under way: `_pause` would sleep through it.
+                if not _state_differs(self._view, view):
+                    await self._pause(_seconds(error, failures))
+                continue
+            except MessageGone:
+                # Somebody deleted the card: they do not want to see it.
+                self._detached = True
+                return
+            except ChatGone as error:
+                log.info("chat is gone, stopping its task", code=error.code)
+                self._detached = True
+                if self._on_chat_gone is not None:
+                    self._on_chat_gone()
+                return
+            except (Refused, NotAuthorised) as error:
+                # The same content would be refused again: wait for the final one.
+                _log_refusal(error)
+                await self._until_final()
+                continue
+            except Exception:
+                # A fault of ours must not leave the card behind as it is: the end is tried once more.
+                log.exception("card could not be written", task=view.task_id)
+                await self._until_final()
+                continue
+            failures = 0
+            self._shown = view
+            self._throttle.shown(self._clock(), self._chars)
+
+    async def _write_final(self, view: CardView) -> None:
+        if self._recalled and self._shown is None:
+            # Deleted before anything was shown: an answer now would only point at the deletion.
+            await self._deliver(self._surface.remove, EDIT_DEADLINE_S)
+            return
+        if self._recalled and self._remove_on_recall and await self._deliver(self._surface.remove, EDIT_DEADLINE_S):
+            return
+        # A card that cannot be removed must at least not look as if it went on.
+
+        async def edit() -> None:
+            await self._surface.show(view, "final")
+
+        async def repost() -> None:
+            await self._surface.repost(view)
+
+        if not await self._deliver(edit, EDIT_DEADLINE_S) and not await self._deliver(repost, GIVE_UP_S):
+            log.error("the final state of a card could not be delivered", task=view.task_id, phase=view.phase.value)
+
+    async def _deliver(self, write: Callable[[], Awaitable[None]], seconds: float) -> bool:
+        """Repeat a write until it is through (True), makes no sense any more (True), or the time is up (False)."""
+        until = self._clock() + seconds
+        failures = 0
+        while True:
+            try:
+                await write()
+            except (MessageGone, ChatGone):
+                return True
+            except (RateLimited, Unavailable) as error:
+                failures += 1
+                pause = _seconds(error, failures)
+                if self._clock() + pause > until:
+                    return False
+                await asyncio.sleep(pause)
+            except PlatformError as error:
+                _log_refusal(error)
+                return False
+            except Exception:
+                log.exception("card could not be written")
+                return False
+            else:
+                return True
+
+    async def _until_due(self) -> None:
+        """Wait until there is something to show and it may be shown."""
+        while True:
+            self._wake.clear()
+            view = self._view
+            if view is self._shown:
+                self._wants_any_change = True
+                await self._wake.wait()
+                self._wants_any_change = False
+                continue
+            now = self._clock()
+            wait = self._wait_time(view, now)
+            if wait <= 0:
+                return
+            await self._pause(wait)
+
+    def _wait_time(self, view: CardView, now: float) -> float:
+        if view.phase.is_final:
+            # Not even the rate limits: `_deliver` waits for them, within its deadline.
+            return 0.0
+        priority = self._priority(view)
+        wait = self._surface.wait_time(priority)
+        if priority == "text":
+            interval = self._surface.interval(len(self._deck))
+            wait = max(wait, self._throttle.due_at(now, self._chars, interval) - now)
+        return wait
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not longer than until something comes up that cannot wait."""
+        self._wake.clear()
+        timer = asyncio.get_running_loop().call_later(seconds, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+
+    async def _until_final(self) -> None:
+        while not self._view.phase.is_final:
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _priority(self, view: CardView) -> Priority:
+        shown = self._shown
+        return "state" if shown is None or _state_differs(view, shown) else "text"
+
+
+def _state_differs(one: CardView, other: CardView) -> bool:
+    """Is there a difference that should show at once, that is, more than text?"""
+    # The first words change the phase as well, but they are text: they wait until there are a few.
+    begins = one.phase is Phase.RUNNING and other.phase is Phase.THINKING
+    return (
+        (one.phase is not other.phase and not begins)
+        or one.tools is not other.tools
+        or one.position != other.position
+        or one.retry_attempt != other.retry_attempt
+    )
+
+
+def _seconds(error: PlatformError, failures: int) -> float:
+    if isinstance(error, RateLimited):
+        return error.seconds
+    return _BACKOFF_S[min(failures, len(_BACKOFF_S)) - 1]
+
+
+def _log_refusal(error: PlatformError) -> None:
+    # The vendor's code says it all; a traceback would add nothing.
+    log.error("card refused", code=error.code, reason=str(error))

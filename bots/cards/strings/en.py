@@ -1,0 +1,69 @@
+"""English."""
+
+from bots.cards.strings import Strings
+from bots.cards.view import Phase
+
+EN = Strings(
+    phase={
+        Phase.THINKING: "Thinking",
+        Phase.RUNNING: "Running",
+        Phase.WAITING: "Waiting for approval",
+        Phase.QUEUED: "Queued",
+        Phase.DONE: "Done",
+        Phase.CANCELED: "Canceled",
+        Phase.FAILED: "Failed",
+        Phase.TIMED_OUT: "Timed out",
+        Phase.INTERRUPTED: "Interrupted",
+    },
+    queued="Queued ({position})",
+    outcome_unknown="outcome unknown",
+    tool_seconds="{seconds} s",
+    footer_tokens="{count} tokens",
+    footer_seconds="{seconds} s",
+    retrying="The model did not answer; asking again (attempt {attempt}).",
+    continued="continued",
+    partial="The answer above is incomplete.",
+    interrupted=(
+        "The bot was stopped while it worked on this. Nothing was run again; send the message again to continue."
+    ),
+    expired="This message waited more than 30 minutes for its turn, so I did not run it. Please send it again.",
+    errors={
+        "auth": "The model refused the credentials. An administrator needs to check the API key.",
+        "rate_limit": "The model is over its rate limit right now. Try again in a minute.",
+        "overloaded": "The model is overloaded right now. Try again in a minute.",
+        "bad_request": "The model did not accept the request. An administrator finds the reason in the log.",
+        "context_length": "This conversation has become too long for the model. Start a new one with /new.",
+        "content_filter": "The model's provider refused to answer this.",
+        "connection": "The connection to the model broke.",
+        "timeout": "The model stopped answering in time.",
+        "truncated": "The model's answer broke off.",
+        "protocol": "The model sent an answer that cannot be read.",
+        "empty": "The model sent no answer.",
+        "tool_markup": "The model wrote a tool call as text instead of making it.",
+        "tool": "A tool failed.",
+        "budget": "The limit for this task is used up.",
+        "max_turns": "The task took too many steps and was stopped.",
+        "config": "The bot is not set up completely. An administrator finds the reason in the log.",
+        "internal": "Something went wrong inside the bot. An administrator finds the reason in the log.",
+    },
+    stop="Stop",
+    retry="Retry",
+    help=(
+        "Mention me with a question and I answer in the thread; in a direct message no mention is needed. "
+        "To stop me, delete your message, press Stop, or write `stop`. `/new` starts a new conversation, "
+        "`/status` shows what runs here."
+    ),
+    unsupported="I cannot read this kind of message yet. Please write it as text.",
+    too_old="This message reached me more than 30 minutes late, so I did not run it. Please send it again.",
+    queue_full="Too many messages are waiting here already. Please send this one again later.",
+    busy="I am still working on the message before. Please send this one again when it is done.",
+    closed="I am being restarted. Please send this again in a minute.",
+    not_yours="Only the person who asked, or an administrator, can stop this.",
+    nothing_to_stop="Nothing of yours is running here.",
+    queue_cleared="Your waiting messages here were removed: {count}.",
+    conversation_cleared="A new conversation starts here. I have forgotten what was said before.",
+    status_idle="Nothing is running here.",
+    status_running="One task is running here, {waiting} waiting.",
+    unavailable="I am temporarily unavailable. Please try again in a minute.",
+    no_access="You are not on the list of people I may answer. Please ask an administrator.",
+)

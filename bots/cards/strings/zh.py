@@ -1,0 +1,66 @@
+"""中文。"""
+
+from bots.cards.strings import Strings
+from bots.cards.view import Phase
+
+ZH = Strings(
+    phase={
+        Phase.THINKING: "思考中",
+        Phase.RUNNING: "进行中",
+        Phase.WAITING: "等待批准",
+        Phase.QUEUED: "排队中",
+        Phase.DONE: "完成",
+        Phase.CANCELED: "已取消",
+        Phase.FAILED: "失败",
+        Phase.TIMED_OUT: "已超时",
+        Phase.INTERRUPTED: "已中断",
+    },
+    queued="排队中（{position}）",
+    outcome_unknown="结果未知",
+    tool_seconds="{seconds} 秒",
+    footer_tokens="{count} tokens",
+    footer_seconds="{seconds} 秒",
+    retrying="模型没有响应，正在重试（第 {attempt} 次）。",
+    continued="续",
+    partial="以上回答不完整。",
+    interrupted="机器人在处理时被中断，没有任何操作会自动重做；如需继续，请重新发送消息。",
+    expired="这条消息排队超过 30 分钟，因此没有执行，请重新发送。",
+    errors={
+        "auth": "模型拒绝了凭据，请管理员检查 API 密钥。",
+        "rate_limit": "模型当前超出调用频率限制，请一分钟后再试。",
+        "overloaded": "模型当前负载过高，请一分钟后再试。",
+        "bad_request": "模型不接受该请求，原因见管理员日志。",
+        "context_length": "对话已超出模型的长度限制，请用 /new 开始新对话。",
+        "content_filter": "模型服务方拒绝回答该内容。",
+        "connection": "与模型的连接中断了。",
+        "timeout": "模型没有在规定时间内响应。",
+        "truncated": "模型的回答中途断开了。",
+        "protocol": "模型返回了无法读取的内容。",
+        "empty": "模型没有返回任何回答。",
+        "tool_markup": "模型把工具调用写成了文本，没有真正调用。",
+        "tool": "工具执行失败。",
+        "budget": "本任务的额度已用完。",
+        "max_turns": "任务步骤过多，已停止。",
+        "config": "机器人尚未配置完整，原因见管理员日志。",
+        "internal": "机器人内部出错，原因见管理员日志。",
+    },
+    stop="停止",
+    retry="重试",
+    help=(
+        "在群里 @我 提问，我会在话题中回答；私聊无需 @。要停止我：撤回你的消息、点“停止”，或发送“停止”。"
+        "`/new` 开始新对话，`/status` 查看当前任务。"
+    ),
+    unsupported="我还不能读取这种消息，请用文字发送。",
+    too_old="这条消息晚到了 30 多分钟，因此没有执行，请重新发送。",
+    queue_full="这里排队的消息已满，请稍后重新发送这条消息。",
+    busy="上一条消息还在处理，请等它完成后重新发送。",
+    closed="我正在重启，请一分钟后重新发送。",
+    not_yours="只有提问者或管理员可以停止。",
+    nothing_to_stop="这里没有你正在运行的任务。",
+    queue_cleared="已移除你在这里排队的消息：{count} 条。",
+    conversation_cleared="新对话开始，之前的内容我已忘记。",
+    status_idle="这里没有正在运行的任务。",
+    status_running="正在运行 1 个任务，{waiting} 个在排队。",
+    unavailable="我暂时不可用，请一分钟后再试。",
+    no_access="你不在我可以回答的名单中，请联系管理员。",
+)

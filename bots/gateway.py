@@ -1,0 +1,318 @@
+"""The one gate: every event of every kind passes `Gateway.handle`, and nothing else checks permissions.
+
+    own and foreign bots out -> who may talk -> is it meant for the bot -> late or unreadable -> command -> task
+
+Control events (stop, recall, click) go straight to the coordinator: they never wait behind a chat's lease or queue.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol, assert_never
+
+import structlog
+
+from bots.access import AccessRules
+from bots.cards.reporter import RECALLED
+from bots.cards.strings import Strings
+from bots.cards.text import strings_for
+from bots.commands import parse_command
+from bots.coordination.keys import session_key
+from bots.errors import PlatformError, RateLimited
+from bots.inbound import (
+    BotRemoved,
+    ButtonClicked,
+    ChatRef,
+    Inbound,
+    MessageEdited,
+    MessageRecalled,
+    MessageReceived,
+    StopRequested,
+    UserRef,
+)
+from bots.platform import ChatPlatform, ReplyAddress
+from bots.settings import SessionScope
+from harness.admission import CancelRequested, NothingToCancel, Origin, RemovedFromQueue
+from harness.errors import AdmissionUnavailable, Closed
+from harness.runtime import Queued, Refused, Runtime
+from harness.task_registry import TaskRegistry
+
+log = structlog.stdlib.get_logger(__name__)
+
+TOO_OLD_S: Final = 30 * 60
+"""A message that arrives later than this after it was written (an outage) is not run: its moment may have passed."""
+DEDUPE_S: Final = 48 * 3600
+NOTICE_S: Final = 60.0
+"""How long a notice may wait until it fits the platform's rate limits."""
+PRIVATE_REFUSAL_EVERY_S: Final = 3600
+
+Outcome = Literal["ignored", "started", "queued", "refused", "answered", "stopped", "duplicate"]
+
+
+class ChatMemory(Protocol):
+    """What the gateway remembers between events, across replicas. Raises `AdmissionUnavailable`."""
+
+    async def engaged(self, session_key: str) -> bool:
+        """Was the bot part of this conversation in the last 7 days?"""
+        ...
+
+    async def repeated_stop(self, session_key: str, user: str) -> bool:
+        """Did this person say stop here a moment ago already? Remembers that they do now."""
+        ...
+
+    async def first_time(self, session_key: str, name: str, seconds: float) -> bool:
+        """True once per `seconds` for this name in this chat."""
+        ...
+
+    async def forget(self, session_key: str, name: str) -> None:
+        """Make `first_time` true again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayRules:
+    """How the gateway decides. `scope` None = thread in channels, the chat itself in direct messages."""
+
+    access: AccessRules
+    scope: SessionScope | None = None
+    language: str = ""
+
+
+class Gateway:
+    """Decides what happens with an event, and does it.
+
+    `handle` returns once the event is durably taken or deliberately dropped, so that the platform may be answered.
+    Raises `AdmissionUnavailable` and `Closed`: then the platform must deliver the event again.
+    """
+
+    def __init__(
+        self,
+        platforms: Mapping[str, ChatPlatform],
+        runtime: Runtime,
+        memory: ChatMemory,
+        rules: GatewayRules,
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._platforms = platforms
+        self._runtime = runtime
+        self._memory = memory
+        self._rules = rules
+        self._now = now
+        self._notices = TaskRegistry()
+
+    async def aclose(self) -> None:
+        """Drop what has not been posted yet."""
+        await self._notices.aclose()
+
+    async def handle(self, event: Inbound) -> Outcome:
+        """Pass one event through the gate; the word says what became of it."""
+        match event:
+            case MessageReceived():
+                return await self._message(event)
+            case MessageRecalled(ref=ref):
+                key = session_key(ref.chat.platform, ref.chat.tenant, ref.chat.chat, ref.chat.thread)
+                outcome = await self._runtime.cancel_message(key, ref.message, by="", reason=RECALLED)
+                return "ignored" if isinstance(outcome, NothingToCancel) else "stopped"
+            case ButtonClicked():
+                return await self._click(event)
+            case StopRequested(chat=chat, user=user):
+                return await self._stop(chat, user, _address(chat, "", user), announce=True)
+            case BotRemoved(chat=chat):
+                return self._removed(chat)
+            case MessageEdited():
+                # The request as it was sent is what runs; a queued one keeps its text.
+                return "ignored"
+            case _:
+                assert_never(event)
+
+    async def _message(self, event: MessageReceived) -> Outcome:
+        chat, sender = event.ref.chat, event.sender
+        if sender.is_bot:
+            return "ignored"
+        command = parse_command(event.text)
+        address = _address(chat, event.ref.message, sender)
+        if not await self._is_meant_for_bot(event):
+            # A stop word needs no mention where the writer has something to stop, and means nothing elsewhere.
+            if command != "stop":
+                return "ignored"
+            return await self._once(event, lambda: self._stop(chat, sender, address, announce=False))
+        if not self._rules.access.may_talk(sender, chat):
+            return await self._refuse(event, address)
+        if command == "stop":
+            return await self._once(event, lambda: self._stop(chat, sender, address, announce=True))
+        if note := self._why_not(event, self._strings(chat)):
+            return await self._once(event, lambda: self._say(address, note))
+        match command:
+            case "new":
+                return await self._once(event, lambda: self._new(chat, sender, address))
+            case "status":
+                return await self._once(event, lambda: self._status(chat, sender, address))
+            case _:
+                return await self._start(event, address)
+
+    async def _is_meant_for_bot(self, event: MessageReceived) -> bool:
+        chat = event.ref.chat
+        if chat.kind == "dm" or event.mentions_bot or not self._rules.access.require_mention:
+            return True
+        if not event.in_thread:
+            return False
+        return await self._memory.engaged(session_key(chat.platform, chat.tenant, chat.chat, chat.thread))
+
+    def _why_not(self, event: MessageReceived, strings: Strings) -> str:
+        """What to answer instead of running the message; "" = run it."""
+        if parse_command(event.text) == "help":
+            return strings.help
+        if self._now() - event.sent_at > TOO_OLD_S:
+            return strings.too_old
+        if not event.text:
+            return strings.unsupported if event.unsupported else strings.help
+        return ""
+
+    async def _start(self, event: MessageReceived, address: ReplyAddress) -> Outcome:
+        chat = event.ref.chat
+        speaker = "" if chat.kind == "dm" else event.sender.user
+        origin = Origin(event.ref.message, event.dedupe_id, event.sender.id, speaker, address.as_mapping())
+        outcome = await self._runtime.start(self._session(chat, event.sender), event.text, origin=origin)
+        if not isinstance(outcome, Refused):
+            return "queued" if isinstance(outcome, Queued) else "started"
+        strings = self._strings(chat)
+        match outcome.reason:
+            case "closed":
+                raise Closed("shutting down")
+            case "duplicate":
+                return "duplicate"
+            case "recalled":
+                return "ignored"
+            case "full":
+                await self._once(event, lambda: self._say(address, strings.queue_full))
+            case "busy":
+                await self._once(event, lambda: self._say(address, strings.busy))
+            case _:
+                assert_never(outcome.reason)
+        return "refused"
+
+    async def _stop(self, chat: ChatRef, user: UserRef, address: ReplyAddress, *, announce: bool) -> Outcome:
+        """Stop what runs in the session; said twice, also drop what the writer has waiting."""
+        key = self._session(chat, user)
+        activity = await self._runtime.activity(key)
+        running = activity.running
+        mine = [run for run in activity.waiting if run.origin.requester == user.id]
+        stoppable = running is not None and self._rules.access.may_stop(user, running.origin.requester)
+        strings = self._strings(chat)
+        if not stoppable and not mine:
+            if announce:
+                await self._whisper(address, strings.not_yours if running else strings.nothing_to_stop)
+                return "answered"
+            return "ignored"
+        again = await self._memory.repeated_stop(key, user.id)
+        if mine and (again or not stoppable):
+            for run in mine:
+                await self._runtime.cancel_task(key, run.task_id, by=user.id, reason="stop")
+            await self._whisper(address, strings.queue_cleared.format(count=len(mine)))
+        if running is not None and stoppable:
+            await self._runtime.cancel_task(key, running.task_id, by=user.id, reason="stop")
+        return "stopped"
+
+    async def _click(self, event: ButtonClicked) -> Outcome:
+        chat = event.ref.chat
+        if event.user.is_bot or event.action != "stop":
+            return "ignored"
+        address = _address(chat, event.ref.message, event.user)
+        strings = self._strings(chat)
+        key = self._session(chat, event.user)
+        activity = await self._runtime.activity(key)
+        everything = [*([activity.running] if activity.running else []), *activity.waiting]
+        run = next((run for run in everything if run.task_id == event.value), None)
+        if run is None:
+            await self._whisper(address, strings.nothing_to_stop)
+            return "answered"
+        if not self._rules.access.may_stop(event.user, run.origin.requester):
+            await self._whisper(address, strings.not_yours)
+            return "answered"
+        outcome = await self._runtime.cancel_task(key, run.task_id, by=event.user.id, reason="stop")
+        return "stopped" if isinstance(outcome, CancelRequested | RemovedFromQueue) else "ignored"
+
+    async def _new(self, chat: ChatRef, user: UserRef, address: ReplyAddress) -> Outcome:
+        key = self._session(chat, user)
+        if (await self._runtime.activity(key)).running is not None:
+            return await self._say(address, self._strings(chat).busy)
+        await self._runtime.clear(key)
+        return await self._say(address, self._strings(chat).conversation_cleared)
+
+    async def _status(self, chat: ChatRef, user: UserRef, address: ReplyAddress) -> Outcome:
+        activity = await self._runtime.activity(self._session(chat, user))
+        strings = self._strings(chat)
+        if activity.running is None:
+            return await self._say(address, strings.status_idle)
+        return await self._say(address, strings.status_running.format(waiting=len(activity.waiting)))
+
+    def _removed(self, chat: ChatRef) -> Outcome:
+        prefix = session_key(chat.platform, chat.tenant, chat.chat)
+        here = [task for task in self._runtime.live_tasks if task.session_key.startswith(prefix)]
+        for task in here:
+            task.cancel("the bot was removed from the chat")
+        return "stopped" if here else "ignored"
+
+    async def _refuse(self, event: MessageReceived, address: ReplyAddress) -> Outcome:
+        """A person who may not talk sees nothing in a group, and one private line an hour in a direct message."""
+        chat = event.ref.chat
+        if chat.kind == "dm" and not event.sender.external:
+            key = self._session(chat, event.sender)
+            if await self._memory.first_time(key, f"refused:{event.sender.user}", PRIVATE_REFUSAL_EVERY_S):
+                await self._whisper(address, self._strings(chat).no_access)
+        return "refused"
+
+    async def _once(self, event: MessageReceived, act: Callable[[], Awaitable[Outcome]]) -> Outcome:
+        """Do what a message asks for at its first delivery only; tasks are deduplicated by admission, the rest here."""
+        key = session_key(event.ref.chat.platform, event.ref.chat.tenant, event.ref.chat.chat)
+        if not await self._memory.first_time(key, event.dedupe_id, DEDUPE_S):
+            return "duplicate"
+        try:
+            return await act()
+        except BaseException:
+            # It will be delivered again, and must not be taken for done then.
+            with contextlib.suppress(AdmissionUnavailable):
+                await self._memory.forget(key, event.dedupe_id)
+            raise
+
+    async def _say(self, address: ReplyAddress, text: str) -> Outcome:
+        platform = self._platforms[address.platform]
+        self._notices.start(_told(lambda: platform.say(address, text)), "notice")
+        return "answered"
+
+    async def _whisper(self, address: ReplyAddress, text: str) -> None:
+        platform = self._platforms[address.platform]
+        self._notices.start(_told(lambda: platform.say_privately(address, text)), "private notice")
+
+    def _session(self, chat: ChatRef, user: UserRef) -> str:
+        match self._rules.scope or ("chat" if chat.kind == "dm" else "thread"):
+            case "thread":
+                return session_key(chat.platform, chat.tenant, chat.chat, chat.thread)
+            case "chat":
+                return session_key(chat.platform, chat.tenant, chat.chat)
+            case "user":
+                return session_key(chat.platform, chat.tenant, chat.chat, f"@{user.user}")
+
+    def _strings(self, chat: ChatRef) -> Strings:
+        return strings_for(self._rules.language or self._platforms[chat.platform].language)
+
+
+def _address(chat: ChatRef, message: str, user: UserRef) -> ReplyAddress:
+    return ReplyAddress(chat.platform, chat.tenant, chat.chat, chat.thread, message, user.user)
+
+
+async def _told(write: Callable[[], Awaitable[None]]) -> None:
+    """Post a notice, waiting for its turn in the rate limits; behind the event's back, which is answered at once."""
+    async with asyncio.timeout(NOTICE_S):
+        while True:
+            try:
+                await write()
+            except RateLimited as error:
+                await asyncio.sleep(error.seconds)
+                continue
+            except PlatformError as error:
+                log.warning("a notice could not be posted", code=error.code, reason=str(error))
+            return

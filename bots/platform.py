@@ -1,0 +1,71 @@
+"""What the chat side asks of a platform. What a platform answers when it says no is in `bots.errors`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from bots.cards.surface import CardSurface
+from bots.inbound import ChatRef, UserRef
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyAddress:
+    """Where an answer goes. `thread` "" = into the chat itself; `message` is the request that is answered."""
+
+    platform: str
+    tenant: str
+    chat: str
+    thread: str
+    message: str
+    user: str
+
+    def as_mapping(self) -> dict[str, str]:
+        """The form in which a task's origin keeps it."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def of(cls, mapping: Mapping[str, str]) -> "ReplyAddress":
+        """The inverse of `as_mapping`; KeyError when a field is missing."""
+        return cls(**{name: mapping[name] for name in cls.__slots__})
+
+
+class ChatPlatform(Protocol):
+    """One chat platform as the gateway and the cards use it.
+
+    Contract: methods raise `PlatformError` and nothing else for what the platform or the network does.
+    """
+
+    @property
+    def name(self) -> str:
+        """The first part of every chat's key: `slack`, `feishu`."""
+        ...
+
+    @property
+    def language(self) -> str:
+        """`en` or `zh`: what people on this platform expect when nothing else is set."""
+        ...
+
+    @property
+    def is_ready(self) -> bool:
+        """True once the bot knows who it is and can be reached."""
+        ...
+
+    def card(self, address: ReplyAddress, task_id: str, language: str) -> CardSurface:
+        """A card that has not been posted yet; the first `show` posts it."""
+        ...
+
+    async def say(self, address: ReplyAddress, text: str) -> None:
+        """Post one short message that everybody in the chat can see."""
+        ...
+
+    async def say_privately(self, address: ReplyAddress, text: str) -> None:
+        """Tell `address.user` alone, in that chat."""
+        ...
+
+    async def speaker_name(self, user: UserRef) -> str:
+        """What people call this user; the id when the platform does not say. Cached."""
+        ...
+
+    async def delete_reply(self, chat: ChatRef, message: str) -> None:
+        """Delete one of the bot's own messages; a message that is gone already is a success."""
+        ...

@@ -1,0 +1,1 @@
+"""Model providers: one interface, several wire protocols."""

@@ -1,0 +1,113 @@
+"""The @tool decorator and the value it makes.
+
+    @tool
+    async def weather(city: str, days: int = 1) -> str:
+        \"\"\"The weather forecast of a city.\"\"\"
+        ...
+
+The description is the docstring, the schema comes from the signature.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, overload
+
+from pydantic import BaseModel
+
+from harness.errors import ConfigError
+from harness.messages import JsonObject
+from harness.providers.base import ToolSpec
+from harness.tools.schema import arguments_model, checked, json_schema
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """Who calls, for a tool that wants to know: annotate a parameter with this type.
+
+    `progress` shows a line of text while the tool runs.
+    """
+
+    task_id: str
+    session_key: str
+    requester: str
+    progress: Callable[[str], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool. `read_only`: it changes nothing, so several may run at once. `timeout_s`: None = the general limit."""
+
+    name: str
+    description: str
+    model: type[BaseModel]
+    function: Callable[..., Any]
+    read_only: bool = False
+    timeout_s: float | None = None
+    context_parameter: str = ""
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The tool as the model sees it."""
+        return ToolSpec(self.name, self.description, json_schema(self.model))
+
+    async def call(self, arguments: JsonObject, context: ToolContext) -> str:
+        """Check the arguments, run the function, give its result as text.
+
+        Raises ToolError for arguments that do not fit; whatever the function raises passes through.
+        """
+        values = checked(self.model, arguments)
+        if self.context_parameter:
+            values[self.context_parameter] = context
+        result = self.function(**values)
+        if inspect.isawaitable(result):
+            result = await result
+        return result if isinstance(result, str) else str(result)
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+@overload
+def tool(
+    *, name: str = "", read_only: bool = False, timeout_s: float | None = None
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str = "",
+    read_only: bool = False,
+    timeout_s: float | None = None,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a `Tool` of a function with annotated parameters and a docstring.
+
+    A plain `def` runs on the event loop and must return at once; anything that waits is an `async def`.
+    """
+
+    def make(function: Callable[..., Any]) -> Tool:
+        description = inspect.getdoc(function)
+        if not description:
+            raise TypeError(f"tool {function.__name__} needs a docstring: it is all that the model knows about it")
+        hints = inspect.get_annotations(function, eval_str=True)
+        context = next((parameter for parameter, hint in hints.items() if hint is ToolContext), "")
+        return Tool(
+            name or function.__name__,
+            description,
+            arguments_model(function, frozenset({ToolContext})),
+            function,
+            read_only,
+            timeout_s,
+            context,
+        )
+
+    return make if function is None else make(function)
+
+
+def by_name(tools: list[Tool]) -> Mapping[str, Tool]:
+    """The tools by name; ConfigError when two share one."""
+    found: dict[str, Tool] = {}
+    for item in tools:
+        if item.name in found:
+            raise ConfigError(f"Two tools are called {item.name!r}; rename one with @tool(name=...).")
+        found[item.name] = item
+    return found

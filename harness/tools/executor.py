@@ -1,0 +1,134 @@
+"""Runs the calls of one model turn: read-only ones side by side, the others one by one, results in call order."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from harness.errors import ToolError
+from harness.events import ToolEnded, ToolProgressed, ToolStarted
+from harness.messages import JsonObject, ToolCall, ToolResult
+from harness.providers.base import ToolSpec
+from harness.reporters.base import EventSink
+from harness.task_registry import TaskRegistry
+from harness.tools.base import Tool, ToolContext
+
+log = structlog.stdlib.get_logger(__name__)
+
+MAX_RESULT_CHARS: Final = 16_000
+STOP_GRACE_S: Final = 2.0
+"""How long a tool that is told to stop may take; after that nobody waits for it any more."""
+CANCELED: Final = "Canceled by the person before it finished; whether it took effect is unknown."
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """On whose behalf the calls are made."""
+
+    task_id: str
+    session_key: str
+    requester: str
+
+
+class ToolExecutor:
+    """The one place where tools run."""
+
+    def __init__(
+        self, tools: Mapping[str, Tool], *, timeout_s: float = 30.0, stop_grace_s: float = STOP_GRACE_S
+    ) -> None:
+        self._tools = tools
+        self._timeout_s = timeout_s
+        self._stop_grace_s = stop_grace_s
+        self._running = TaskRegistry()
+
+    @property
+    def specs(self) -> Sequence[ToolSpec]:
+        """The tools on offer, as the model sees them."""
+        return [tool.spec for tool in self._tools.values()]
+
+    async def run(
+        self, calls: Sequence[ToolCall], caller: Caller, sink: EventSink, results: dict[str, ToolResult]
+    ) -> None:
+        """Run the calls and put each result into `results` under the call's id as soon as it is there.
+
+        What the tools raise becomes an error result. On cancellation `results` holds what had finished until then.
+        """
+        batch: list[ToolCall] = []
+        for call in calls:
+            tool = self._tools.get(call.name)
+            if tool is not None and tool.read_only:
+                batch.append(call)
+                continue
+            await self._side_by_side(batch, caller, sink, results)
+            batch = []
+            await self._one(call, caller, sink, results)
+        await self._side_by_side(batch, caller, sink, results)
+
+    async def _side_by_side(
+        self, calls: Sequence[ToolCall], caller: Caller, sink: EventSink, results: dict[str, ToolResult]
+    ) -> None:
+        async with asyncio.TaskGroup() as group:
+            for call in calls:
+                group.create_task(self._one(call, caller, sink, results))
+
+    async def _one(self, call: ToolCall, caller: Caller, sink: EventSink, results: dict[str, ToolResult]) -> None:
+        await sink.emit(ToolStarted, call)
+        started = time.monotonic()
+        text, failed = await self._outcome(call, caller, sink)
+        result = ToolResult(call.id, call.name, clamp(text), failed)
+        results[call.id] = result
+        duration_ms = round((time.monotonic() - started) * 1000)
+        await sink.emit(ToolEnded, call.id, call.name, result.content, failed, duration_ms)
+
+    async def _outcome(self, call: ToolCall, caller: Caller, sink: EventSink) -> tuple[str, bool]:
+        tool = self._tools.get(call.name)
+        if tool is None:
+            return f"There is no tool {call.name!r}. The tools are: {', '.join(self._tools) or 'none'}.", True
+        if call.arguments is None:
+            return f"The arguments are not one JSON object: {clamp(call.raw_arguments, 400)}", True
+
+        async def progress(text: str) -> None:
+            await sink.emit(ToolProgressed, call.id, call.name, text)
+
+        context = ToolContext(caller.task_id, caller.session_key, caller.requester, progress)
+        limit = tool.timeout_s or self._timeout_s
+        # In a task of its own, so that a tool that ignores its cancellation can be left behind.
+        work = self._running.start(_call(tool, call.arguments, context), f"tool {call.name}")
+        try:
+            await asyncio.wait({work}, timeout=limit)
+        except asyncio.CancelledError:
+            await self._stop(work)
+            raise
+        if not work.done():
+            await self._stop(work)
+            return f"The tool did not finish within {limit:g} s and was stopped.", True
+        if work.cancelled():
+            return "The tool canceled itself.", True
+        return work.result()
+
+    async def _stop(self, work: asyncio.Task[tuple[str, bool]]) -> None:
+        work.cancel()
+        await asyncio.wait({work}, timeout=self._stop_grace_s)
+        if not work.done():
+            log.error("a tool does not stop and is left behind", work=work.get_name())
+
+
+async def _call(tool: Tool, arguments: JsonObject, context: ToolContext) -> tuple[str, bool]:
+    try:
+        return await tool.call(arguments, context), False
+    except ToolError as error:
+        return str(error), True
+    except Exception as error:
+        log.exception("tool failed", tool=tool.name, task=context.task_id)
+        return f"The tool failed: {type(error).__name__}: {error}", True
+
+
+def clamp(text: str, limit: int = MAX_RESULT_CHARS) -> str:
+    """The text, or its head and tail with a note of what is left out between them."""
+    if len(text) <= limit:
+        return text
+    head, tail = limit * 3 // 4, limit // 4
+    return f"{text[:head]}\n[... {len(text) - head - tail:,} characters left out ...]\n{text[-tail:]}"

@@ -1,0 +1,48 @@
+"""What every test has: no real model can be reached, and nothing is left running behind a test."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Generator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import structlog
+
+# A key in the developer's environment must never turn a test into a bill.
+structlog.configure(
+    processors=[
+        structlog.stdlib.add_log_level,
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
+
+for name in [name for name in os.environ if name.startswith(("OPENAI_", "ANTHROPIC_", "SLACK_", "BOTS_", "REDIS_URL"))]:
+    del os.environ[name]
+
+
+@pytest_asyncio.fixture(autouse=True)
+async def no_task_left_behind(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """Fail when a test leaves a task running on its event loop: in production that is a leak."""
+    before = asyncio.all_tasks()
+    yield
+    await asyncio.sleep(0)
+    left = [task for task in asyncio.all_tasks() - before if not task.done() and task is not asyncio.current_task()]
+    if left and "allow_tasks" not in request.keywords:
+        names = ", ".join(task.get_name() for task in left)
+        for task in left:
+            task.cancel()
+        pytest.fail(f"left running: {names}")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--no-skips", action="store_true", help="a skipped test fails the run: for machines that have all")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
+    outcome = yield
+    report = outcome.get_result()
+    if item.config.getoption("--no-skips") and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, but nothing may be skipped here: {report.longrepr}"
