@@ -6,6 +6,7 @@ Order of a start: Valkey, admission, platforms, HTTP. A stop goes the other way 
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
@@ -181,8 +182,8 @@ def _listen(settings: Settings) -> socket.socket:
         return socket.create_server((settings.bots_host, settings.bots_port), backlog=2048)
     except OSError as error:
         raise ConfigError(
-            f"BOTS_HOST={settings.bots_host} and BOTS_PORT={settings.bots_port} cannot be used ({error.strerror}): "
-            "set BOTS_PORT to a free port."
+            f"BOTS_HOST={settings.bots_host} with BOTS_PORT={settings.bots_port} cannot be used "
+            f"({os.strerror(error.errno or 0)}): set them to an address of this machine and a free port."
         ) from error
 
 

@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, field_validator
 
 from harness.admission import BusyPolicy
 from harness.errors import ConfigError
-from harness.settings import Count, KernelSettings, Seconds, StringList
+from harness.settings import Count, KernelSettings, Seconds, StringList, checked_url
 
 SessionScope = Literal["thread", "chat", "user"]
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -49,9 +49,24 @@ class Settings(KernelSettings):
     @field_validator("slack_api_url")
     @classmethod
     def _api_url(cls, value: str) -> str:
-        if not value.startswith(("https://", "http://")) or not value.rstrip("/").endswith("/api"):
-            raise ValueError("must be the base URL of the Web API with its /api/, e.g. https://slack.com/api/")
-        return value.rstrip("/") + "/"
+        url = checked_url(value, ("https", "http"), "https://slack.com/api/").rstrip("/")
+        if not url.endswith("/api"):
+            raise ValueError("must be the base URL of the Web API with its /api/, such as https://slack.com/api/")
+        return f"{url}/"
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis_url(cls, value: str | None) -> str | None:
+        return value and checked_url(value, ("redis", "rediss", "unix"), "redis://127.0.0.1:6379/0")
+
+    @field_validator("language", mode="before")
+    @classmethod
+    def _language(cls, value: object) -> object:
+        """Desktops set LANGUAGE for themselves, to things like `en_US:en` or `de:en`; that must not stop the bot."""
+        if not isinstance(value, str):
+            return value
+        language = value.partition(":")[0][:2].lower()
+        return language if language in ("zh", "en") else None
 
     def slack_credentials(self) -> tuple[str, str] | None:
         """Bot token and signing secret; None when Slack is not set up, ConfigError when it is set up by half."""

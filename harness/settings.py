@@ -5,8 +5,9 @@ An empty value counts as unset, unknown names are ignored.
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from harness.errors import ConfigError
@@ -26,6 +27,21 @@ def _split(value: Any) -> Any:
 
 StringList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 """A comma-separated list in the environment."""
+
+
+def checked_url(value: str, schemes: tuple[str, ...], example: str) -> str:
+    """The address as it is; ValueError that says what one looks like."""
+    wanted = ValueError(f"must be an address such as {example}")
+    try:
+        parts = urlsplit(value)
+        parts.port  # noqa: B018 - reading it is what checks it
+    except ValueError:
+        raise wanted from None
+    if parts.scheme not in schemes or not (parts.hostname or parts.scheme == "unix"):
+        raise wanted
+    return value
+
+
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(gt=0)]
 
@@ -54,6 +70,11 @@ class KernelSettings(BaseSettings):
     tool_timeout_s: Seconds = 30
     max_turns: Count = 20
     max_tool_calls: Count = 100
+
+    @field_validator("openai_base_url")
+    @classmethod
+    def _base_url(cls, value: str) -> str:
+        return checked_url(value, ("https", "http"), "https://api.openai.com/v1")
 
     @classmethod
     def load(cls) -> Self:

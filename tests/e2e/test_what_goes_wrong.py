@@ -16,6 +16,7 @@ import pytest
 
 from bots.coordination.embedded import EmbeddedValkey
 from bots.playground.faults import Fault
+from bots.playground.serving import free_port
 from bots.playground.slack.delivery import sign
 from tests.e2e.bed import Bed, bed
 from tests.e2e.test_slack_chat import markdown_of
@@ -148,6 +149,37 @@ async def test_the_same_event_again_at_once_or_later_is_one_task(tmp_path: Path)
         assert len(b.bot_messages()) == 1
 
 
+async def test_a_message_whose_deletion_arrives_first_never_starts(tmp_path: Path) -> None:
+    async with bed(tmp_path) as b:
+        mention = json.loads(await body_of_a_mention(b))
+        ts, channel = mention["event"]["ts"], mention["event"]["channel"]
+        deletion = {"type": "message", "subtype": "message_deleted", "hidden": True, "channel": channel,
+                    "channel_type": "channel", "ts": "1900000001.000100", "event_ts": "1900000001.000100",
+                    "deleted_ts": ts}  # fmt: skip
+        for event in (deletion, mention["event"]):
+            status, _, _ = await post(b, json.dumps({**mention, "event": event}).encode())
+            assert status == 200
+        later = b.say("calc 1+1")
+        await b.card("Done", thread=later)
+        assert [prompt for prompt in b.asked() if "hello" in prompt] == [b.asked()[0]], (
+            "only the first one was answered"
+        )
+
+
+async def test_a_message_deleted_at_once_leaves_no_answer(tmp_path: Path) -> None:
+    async with bed(tmp_path) as b:
+        for text in ("long", "long please"):
+            root = b.say(text)
+            b.slack.recall("general", root)  # before anybody has replied: a plain deletion, not a tombstone
+        await b.slack.settled()
+        later = b.say("calc 1+1")
+        await b.card("Done", thread=later)
+        await b.until(lambda: all(request.done.is_set() for request in b.model.requests), "every request to be closed")
+        states = [text.partition("\n")[0] for text in b.texts()]
+        assert not any(word in state for state in states for word in ("Thinking", "Running", "Queued")), states
+        assert sum("Done" in state for state in states) == 1
+
+
 @pytest.mark.parametrize(
     ("prompt", "says"),
     [
@@ -249,6 +281,10 @@ BROKEN_SETTINGS = {
     "BOTS_PORT": {"BOTS_PORT": "many"},
     "QUEUE_CAP": {"QUEUE_CAP": "0"},
     "SLACK_API_URL": {"SLACK_API_URL": "slack.example"},
+    "OPENAI_BASE_URL": {"OPENAI_BASE_URL": "localhost:11434"},
+    "REDIS_URL": {"REDIS_URL": "redis://127.0.0.1:port"},
+    "MODEL_PROFILE": {"MODEL_PROFILE": "nobody"},
+    "BOTS_DATA_DIR": {"BOTS_DATA_DIR": "/proc/nowhere"},
     "SYSTEM_PROMPT_FILE": {"SYSTEM_PROMPT_FILE": "/nowhere/persona.txt"},
 }
 
@@ -262,6 +298,7 @@ def test_a_missing_or_wrong_setting_is_one_sentence_that_names_it(tmp_path: Path
         "OPENAI_API_KEY": "sk-1",
         "OPENAI_MODEL": "m",
         "BOTS_DATA_DIR": str(tmp_path / "data"),
+        "BOTS_PORT": str(free_port()),
         "PYTHONPATH": str(Path(__file__).parents[2]),
         **BROKEN_SETTINGS[says],
     }
