@@ -44,6 +44,7 @@ log = structlog.stdlib.get_logger(__name__)
 TOO_OLD_S: Final = 30 * 60
 """A message that arrives later than this after it was written (an outage) is not run: its moment may have passed."""
 DEDUPE_S: Final = 48 * 3600
+BOT_REMOVED: Final = "the bot was removed from the chat"
 NOTICE_S: Final = 60.0
 """How long a notice may wait until it fits the platform's rate limits."""
 PRIVATE_REFUSAL_EVERY_S: Final = 3600
@@ -119,9 +120,11 @@ class Gateway:
             case ButtonClicked():
                 return await self._click(event)
             case StopRequested(chat=chat, user=user):
-                return await self._stop(chat, user, _address(chat, "", user), announce=True)
+                if user.is_bot:
+                    return "ignored"
+                return await self._stop(chat, user, self._address(chat, "", user), announce=True)
             case BotRemoved(chat=chat):
-                return self._removed(chat)
+                return await self._removed(chat)
             case MessageEdited():
                 # The request as it was sent is what runs; a queued one keeps its text.
                 return "ignored"
@@ -133,15 +136,16 @@ class Gateway:
         if sender.is_bot:
             return "ignored"
         command = parse_command(event.text)
-        address = _address(chat, event.ref.message, sender)
+        address = self._address(chat, event.ref.message, sender)
         if not await self._is_meant_for_bot(event):
-            # A stop word needs no mention where the writer has something to stop, and means nothing elsewhere.
-            if command != "stop":
+            # A stop word needs no mention where the writer has something to stop, and means nothing elsewhere. One that
+            # comes long after it was written must not stop what was asked since.
+            if command != "stop" or self._is_late(event):
                 return "ignored"
             return await self._once(event, lambda: self._stop(chat, sender, address, announce=False))
         if not self._rules.access.may_talk(sender, chat):
             return await self._refuse(event, address)
-        if command == "stop":
+        if command == "stop" and not self._is_late(event):
             return await self._once(event, lambda: self._stop(chat, sender, address, announce=True))
         if note := self._why_not(event, self._strings(chat)):
             return await self._once(event, lambda: self._say(address, note))
@@ -161,13 +165,16 @@ class Gateway:
             return False
         return await self._memory.engaged(session_key(chat.platform, chat.tenant, chat.chat, chat.thread))
 
+    def _is_late(self, event: MessageReceived) -> bool:
+        return self._now() - event.sent_at > TOO_OLD_S
+
     def _why_not(self, event: MessageReceived, strings: Strings) -> str:
         """What to answer instead of running the message; "" = run it."""
         if parse_command(event.text) == "help":
             return strings.help
-        if self._now() - event.sent_at > TOO_OLD_S:
+        if self._is_late(event):
             return strings.too_old
-        if not event.text:
+        if not event.text.strip():
             return strings.unsupported if event.unsupported else strings.help
         return ""
 
@@ -220,12 +227,14 @@ class Gateway:
         chat = event.ref.chat
         if event.user.is_bot or event.action != "stop":
             return "ignored"
-        address = _address(chat, event.ref.message, event.user)
+        address = self._address(chat, event.ref.message, event.user)
         strings = self._strings(chat)
-        key = self._session(chat, event.user)
+        # The button names the session: with one per person, the one who clicks is in another.
+        task_id, _, scope = event.value.partition("/")
+        key = f"{session_key(chat.platform, chat.tenant, chat.chat)}{scope}"
         activity = await self._runtime.activity(key)
-        everything = [*([activity.running] if activity.running else []), *activity.waiting]
-        run = next((run for run in everything if run.task_id == event.value), None)
+        known = [*([activity.running] if activity.running else []), *activity.waiting]
+        run = next((run for run in known if run.task_id == task_id), None)
         if run is None:
             await self._whisper(address, strings.nothing_to_stop)
             return "answered"
@@ -249,11 +258,14 @@ class Gateway:
             return await self._say(address, strings.status_idle)
         return await self._say(address, strings.status_running.format(waiting=len(activity.waiting)))
 
-    def _removed(self, chat: ChatRef) -> Outcome:
+    async def _removed(self, chat: ChatRef) -> Outcome:
         prefix = session_key(chat.platform, chat.tenant, chat.chat)
         here = [task for task in self._runtime.live_tasks if task.session_key.startswith(prefix)]
         for task in here:
-            task.cancel("the bot was removed from the chat")
+            # Those who wait first, or each would be started in turn.
+            for run in (await self._runtime.activity(task.session_key)).waiting:
+                await self._runtime.cancel_task(run.session_key, run.task_id, by="", reason=BOT_REMOVED)
+            task.cancel(BOT_REMOVED)
         return "stopped" if here else "ignored"
 
     async def _refuse(self, event: MessageReceived, address: ReplyAddress) -> Outcome:
@@ -287,6 +299,10 @@ class Gateway:
         platform = self._platforms[address.platform]
         self._notices.start(_told(lambda: platform.say_privately(address, text)), "private notice")
 
+    def _address(self, chat: ChatRef, message: str, user: UserRef) -> ReplyAddress:
+        scope = self._session(chat, user).partition("/")[2]
+        return ReplyAddress(chat.platform, chat.tenant, chat.chat, chat.thread, message, user.user, scope)
+
     def _session(self, chat: ChatRef, user: UserRef) -> str:
         match self._rules.scope or ("chat" if chat.kind == "dm" else "thread"):
             case "thread":
@@ -298,10 +314,6 @@ class Gateway:
 
     def _strings(self, chat: ChatRef) -> Strings:
         return strings_for(self._rules.language or self._platforms[chat.platform].language)
-
-
-def _address(chat: ChatRef, message: str, user: UserRef) -> ReplyAddress:
-    return ReplyAddress(chat.platform, chat.tenant, chat.chat, chat.thread, message, user.user)
 
 
 async def _told(write: Callable[[], Awaitable[None]]) -> None:

@@ -10,7 +10,10 @@ from bots.inbound import ChatRef, UserRef
 
 @dataclass(frozen=True, slots=True)
 class ReplyAddress:
-    """Where an answer goes. `thread` "" = into the chat itself; `message` is the request that is answered."""
+    """Where an answer goes. `thread` "" = into the chat itself; `message` is the request that is answered.
+
+    `scope`: the part of the session's key behind the chat, so that a button on the answer can name the session.
+    """
 
     platform: str
     tenant: str
@@ -18,6 +21,7 @@ class ReplyAddress:
     thread: str
     message: str
     user: str
+    scope: str = ""
 
     def as_mapping(self) -> dict[str, str]:
         """The form in which a task's origin keeps it."""

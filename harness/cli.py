@@ -4,7 +4,6 @@ Exit codes: 0 completed, 1 failed, 2 wrong use or a missing setting, 130 cancele
 """
 
 import asyncio
-import io
 import logging
 import os
 import signal
@@ -59,9 +58,8 @@ def run(
         _fail('There is no question. Write it behind the command: harness run "What time is it?"')
     try:
         settings = _settings(model, no_stream=no_stream)
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            # JSON is UTF-8 everywhere; of plain text a sign that the terminal lacks must not end the answer.
-            sys.stdout.reconfigure(**({"encoding": "utf-8"} if json else {"errors": "replace"}))
+        # JSON is UTF-8 everywhere; of plain text a sign that the terminal lacks must not end the answer.
+        _reconfigure(sys.stdout, **({"encoding": "utf-8"} if json else {"errors": "replace"}))
         reporter: Reporter = (
             JsonLinesReporter(sys.stdout)
             if json
@@ -134,9 +132,14 @@ def _only_faults(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
 def _piped() -> str:
     if sys.stdin is None or sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison]  # None when closed
         return ""
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")
+    _reconfigure(sys.stdin, errors="surrogateescape")
     return sys.stdin.read()
+
+
+def _reconfigure(stream: object, **options: str) -> None:
+    # What replaces a standard stream, in a test or a notebook, need not be able to.
+    if (change := getattr(stream, "reconfigure", None)) is not None:
+        change(**options)
 
 
 def _readable(text: str) -> str:
@@ -166,6 +169,8 @@ async def _run(settings: KernelSettings, prompt: str, output: _Output) -> TaskSt
         outcome = await runtime.start("terminal", prompt, output)
         assert not isinstance(outcome, Refused), "a fresh runtime refuses nothing"
         output.stop = lambda: outcome.task.cancel("the output is closed")
+        if output.error is not None:
+            output.stop()  # it broke at the first event already
         # The first Ctrl-C ends the run in order, the connection to the model included; the second is Python's own.
         loop = asyncio.get_running_loop()
 

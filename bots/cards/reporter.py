@@ -13,7 +13,7 @@ import structlog
 
 from bots.cards.surface import CardSurface, Priority
 from bots.cards.throttle import FIRST_TEXT_CHARS, CardThrottle
-from bots.cards.view import CardView, Phase, fold
+from bots.cards.view import CardView, Phase, fold, with_text
 from bots.errors import ChatGone, MessageGone, NotAuthorised, PlatformError, RateLimited, Refused, Unavailable
 from harness.events import Event, ModelDelta, TaskStateChanged
 from harness.status import TaskStatus
@@ -72,6 +72,8 @@ class CardReporter:
         self._remove_on_recall = remove_on_recall
         self._clock = clock
         self._view = CardView()
+        self._more_text: list[str] = []
+        self._only_text_grows = False
         self._shown: CardView | None = None
         self._throttle = CardThrottle()
         self._chars = 0
@@ -83,7 +85,14 @@ class CardReporter:
 
     async def emit(self, event: Event) -> None:
         """Fold one event; returns at once."""
-        before = self._view
+        if self._only_text_grows and type(event) is ModelDelta and not self._detached:
+            # The pieces that come between two writes are folded in one step, when the view is looked at.
+            self._more_text.append(event.text)
+            self._chars += len(event.text)
+            if self._wants_any_change:
+                self._wake.set()
+            return
+        before = self._newest()
         view = fold(before, event)
         enough_to_begin = False
         if type(event) is ModelDelta:
@@ -94,6 +103,8 @@ class CardReporter:
         if view is before or self._detached:
             return
         self._view = view
+        # From here on one more piece changes nothing but the text; any other event ends that.
+        self._only_text_grows = type(event) is ModelDelta and self._chars >= FIRST_TEXT_CHARS
         # A timer is running for text, so only what cannot wait wakes the writer: one wake-up per piece of text would
         # cost more than the piece.
         if self._wants_any_change or enough_to_begin or _state_differs(view, before):
@@ -107,11 +118,18 @@ class CardReporter:
         if self._writer is not None:
             self._writer.cancel()
 
+    def _newest(self) -> CardView:
+        """The view after every event so far."""
+        if self._more_text:
+            self._view = with_text(self._view, "".join(self._more_text))
+            self._more_text.clear()
+        return self._view
+
     async def _write(self) -> None:
         failures = 0
         while True:
             await self._until_due()
-            view = self._view
+            view = self._newest()
             if view.phase.is_final:
                 await self._write_final(view)
                 return
@@ -193,7 +211,7 @@ class CardReporter:
         """Wait until there is something to show and it may be shown."""
         while True:
             self._wake.clear()
-            view = self._view
+            view = self._newest()
             if view is self._shown:
                 self._wants_any_change = True
                 await self._wake.wait()

@@ -153,7 +153,7 @@ def fold(view: CardView, event: Event) -> CardView:
     """The view after one more event; an event that changes nothing visible gives the same object back."""
     match event:
         case ModelDelta(text=text):
-            return _with_text(view, text)
+            return with_text(view, text)
         case RunStarted(task_id=task_id, at=at):
             return replace(view, phase=Phase.THINKING, task_id=task_id, started_at=at, position=0)
         case ModelStarted():
@@ -167,7 +167,7 @@ def fold(view: CardView, event: Event) -> CardView:
         case ModelEnded(text=text):
             # A provider without streaming brings the whole turn here.
             missing = text and len(view.pieces) == view.turn_start
-            view = _with_text(view, text) if missing else view
+            view = with_text(view, text) if missing else view
             return replace(view, retry_attempt=0, reasoning=False)
         case ToolStarted(call=call):
             row = ToolRow(call.id, call.name, call.raw_arguments if call.arguments is None else call.arguments)
@@ -185,7 +185,8 @@ def fold(view: CardView, event: Event) -> CardView:
             assert_never(event)
 
 
-def _with_text(view: CardView, text: str) -> CardView:
+def with_text(view: CardView, text: str) -> CardView:
+    """The view after more answer text: what `fold` does with one or several pieces of it."""
     pieces = view.pieces
     if view.turn_start == len(pieces) and view.turn_start:
         # The blank line between two turns belongs to the later one, so that retracting that one takes it away too.

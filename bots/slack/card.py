@@ -70,7 +70,9 @@ class SlackCard:
 
     async def show(self, view: CardView, priority: Priority) -> None:
         """See `CardSurface`."""
-        messages = render(view, model=self._model, strings=self._strings, task_id=self._task_id)
+        messages = render(
+            view, model=self._model, strings=self._strings, stop_value=f"{self._task_id}/{self._address.scope}"
+        )
         for index, message in enumerate(messages):
             if index >= len(self._messages):
                 await self._post(message, priority)

@@ -33,8 +33,8 @@ class SlackMessage:
     text: str
 
 
-def render(view: CardView, *, model: str, strings: Strings, task_id: str = "") -> list[SlackMessage]:
-    """The messages that show this view, at least one. `task_id` names the task on the Stop button."""
+def render(view: CardView, *, model: str, strings: Strings, stop_value: str = "") -> list[SlackMessage]:
+    """The messages that show this view, at least one. `stop_value` is what the Stop button carries."""
     parts = [part for part in split(view.text, MARKDOWN_BUDGET, size) if part.text.strip()]
     texts: list[Part | None] = [*parts] or [None]
     state = state_line(view, strings)
@@ -49,20 +49,20 @@ def render(view: CardView, *, model: str, strings: Strings, task_id: str = "") -
         if part is not None:
             blocks.append({"type": "markdown", "text": harmless(part.text)})
         if index == last:
-            blocks += _closing_blocks(view, model=model, strings=strings, task_id=task_id or view.task_id)
+            blocks += _closing_blocks(view, model=model, strings=strings, stop_value=stop_value or view.task_id)
         messages.append(SlackMessage(blocks, _notification(part, state)))
     return messages
 
 
-def _closing_blocks(view: CardView, *, model: str, strings: Strings, task_id: str) -> list[Block]:
+def _closing_blocks(view: CardView, *, model: str, strings: Strings, stop_value: str) -> list[Block]:
     lines = (notice_line(view, strings), footer_line(view, model, strings))
     blocks: list[Block] = [_context(clip(line, CONTEXT_TEXT)) for line in lines if line]
-    if not view.phase.is_final and 0 < len(task_id) <= BUTTON_VALUE:
+    if not view.phase.is_final and 0 < len(stop_value) <= BUTTON_VALUE:
         button = {
             "type": "button",
             "action_id": STOP_ACTION,
             "text": {"type": "plain_text", "text": strings.stop[:BUTTON_TEXT], "emoji": False},
-            "value": task_id,
+            "value": stop_value,
         }
         blocks.append({"type": "actions", "elements": [button]})
     return blocks

@@ -1,5 +1,6 @@
 """What a reporter is, and the one place that hands events to it."""
 
+from collections.abc import Coroutine
 from typing import Any, Protocol, runtime_checkable
 
 import structlog
@@ -41,14 +42,17 @@ class SilentReporter:
 class EventSink:
     """Numbers the events of a task, keeps them, and passes them to the reporter."""
 
+    __slots__ = ("reporter", "reporter_failures", "task")
+
     def __init__(self, task: Task, reporter: Reporter) -> None:
         self.task = task
         self.reporter = reporter
         self.reporter_failures = 0
 
-    async def emit(self, cls: type[Any], *fields: Any) -> None:
+    def emit(self, cls: type[Any], *fields: Any) -> Coroutine[Any, Any, None]:
         """Publish one event: `await sink.emit(ModelDelta, "text")`. Fields follow the envelope in order."""
-        await self.publish(cls(*self.task.next_envelope(), *fields))
+        # No coroutine of its own around `publish`: this happens for every piece of text.
+        return self.publish(cls(*self.task.next_envelope(), *fields))
 
     async def publish(self, event: Event) -> None:
         """Publish an event that has its envelope already."""

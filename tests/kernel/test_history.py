@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from copy import deepcopy
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.history import NO_RESULT, STOPPED_MARK, prepare_history
@@ -34,7 +34,7 @@ LOGS = st.lists(st.one_of(USERS, ASSISTANTS, RESULTS, st.builds(SummaryMessage, 
 
 
 def assert_valid(history: Sequence[Message]) -> None:
-    """Each call has exactly one result right behind its message, in call order; ids are unique; nothing is left over."""
+    """Each call has exactly one result right behind its message, in order; ids are unique; nothing is left over."""
     seen: set[str] = set()
     position = 0
     while position < len(history):
@@ -54,6 +54,7 @@ def assert_valid(history: Sequence[Message]) -> None:
             position += 1
 
 
+@settings(deadline=None)
 @given(LOGS)
 def test_any_log_gives_a_valid_history(log: list[Message]) -> None:
     before = deepcopy(log)
@@ -64,6 +65,7 @@ def test_any_log_gives_a_valid_history(log: list[Message]) -> None:
     assert prepare_history(history) == history, "what is valid stays as it is"
 
 
+@settings(deadline=None)
 @given(LOGS)
 def test_nothing_that_a_person_said_is_lost(log: list[Message]) -> None:
     def spoken(messages: Sequence[Message]) -> list[Message]:
@@ -72,6 +74,7 @@ def test_nothing_that_a_person_said_is_lost(log: list[Message]) -> None:
     assert spoken(prepare_history(log)) == spoken(log)
 
 
+@settings(deadline=None)
 @given(LOGS)
 def test_answers_keep_their_order_and_their_words(log: list[Message]) -> None:
     expected = [

@@ -57,7 +57,7 @@ async def forecast(
     days: Annotated[int, Field(description="how many days", ge=1, le=7)] = 3,
     unit: Unit = Unit.C,
     near: list[Place] | None = None,
-    ratio: float | int = 0.5,
+    ratio: float | Unit = 0.5,
     *,
     mode: Literal["short", "long"] = "short",
     title: str = "",
@@ -81,7 +81,7 @@ def test_the_schema_comes_from_the_signature() -> None:
     }  # fmt: skip
     assert properties["mode"]["enum"] == ["short", "long"]
     assert properties["title"] == {"type": "string", "default": ""}, "a parameter may be called title"
-    assert {kind["type"] for kind in properties["ratio"]["anyOf"]} == {"number", "integer"}
+    assert properties["ratio"]["anyOf"] == [{"type": "number"}, {"$ref": "#/$defs/Unit"}]
     assert {kind.get("type") for kind in properties["near"]["anyOf"]} == {"array", "null"}
     assert schema["$defs"]["Unit"]["enum"] == ["celsius", "fahrenheit"]
     assert set(schema["$defs"]["Place"]["properties"]) == {"city", "title"}
@@ -104,7 +104,7 @@ def test_what_cannot_be_described_is_refused_where_it_is_written() -> None:
     def undocumented(a: int) -> str:
         return ""
 
-    def bare(a) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    def bare(a) -> str:  # type: ignore[no-untyped-def]
         """Bare."""
         return ""
 
@@ -200,6 +200,9 @@ EXACT = {
     "ceil(1.2)": "2",
     "log(8, 2)": "3",
     "log(e)": "1",
+    "e": "2.718281828459045235360287471",
+    "pi": "3.141592653589793238462643383",
+    "abs(" * 98 + "1" + ")" * 98: "1",
     "log(1)": "0",
     "exp(0)": "1",
     "sin(0)": "0",
@@ -246,7 +249,6 @@ HOSTILE = {
     "0.0**-1": "zero",
     "1" * 501: "longer than 500",
     "-" * 450 + "1": "nested",
-    "abs(" * 100 + "1" + ")" * 100: "",
     "(" * 240 + "1" + ")" * 240: "not an arithmetic",
     "": "not an arithmetic",
     "\x00": "not an arithmetic",
@@ -292,9 +294,6 @@ HOSTILE = {
 @pytest.mark.timeout(10)  # each of these would take for ever, or all memory, if it were simply computed
 @pytest.mark.parametrize("expression", HOSTILE)
 async def test_what_the_calculator_does_not_compute_is_said_clearly(expression: str) -> None:
-    if not HOSTILE[expression]:
-        assert await use(calculator, expression=expression) == "1"
-        return
     with pytest.raises(ToolError, match=HOSTILE[expression]):
         await use(calculator, expression=expression)
 

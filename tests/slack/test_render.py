@@ -77,7 +77,7 @@ def test_the_language_is_the_one_that_is_given() -> None:
 
 
 def test_the_task_of_the_button_may_be_given() -> None:
-    (message,) = rendered(view(task_id=""), task_id="task-2")
+    (message,) = rendered(view(task_id=""), stop_value="task-2")
     assert of_type(message, "actions")[0]["elements"][0]["value"] == "task-2"
 
 

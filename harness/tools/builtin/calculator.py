@@ -23,9 +23,10 @@ _MAX_DIGITS: Final = 1_000
 _CONTEXT: Final = Context(prec=28, Emax=_MAX_DIGITS, Emin=-_MAX_DIGITS, traps=[InvalidOperation, Overflow])
 _WIDE: Final = Context(prec=38, Emax=_MAX_DIGITS, Emin=-_MAX_DIGITS, traps=[InvalidOperation, Overflow])
 _NOISE: Final = Decimal("1e-15")
+# To more digits than are shown, so that log(e) is 1.
 _NAMES: Final[dict[str, Number]] = {
-    "pi": Decimal("3.141592653589793238462643383"),
-    "e": Decimal("2.718281828459045235360287471"),
+    "pi": Decimal("3.14159265358979323846264338327950288420"),
+    "e": Decimal("2.71828182845904523536028747135266249776"),
 }
 
 

@@ -1,0 +1,1 @@
+"""The figures of ARCHITECTURE.md: `python -m tests.bench`, or `make bench`."""

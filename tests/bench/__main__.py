@@ -1,0 +1,158 @@
+"""`python -m tests.bench [--quick]`: measure and print one JSON object; progress goes to standard error."""
+
+import argparse
+import asyncio
+import importlib.metadata
+import json
+import os
+import platform
+import selectors
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tests.bench.measure import Case, Sample, measure
+
+STREAMS = 50
+SPACING_S = 1 / (STREAMS * 30)
+"""Between two deltas, over all streams, at 30 a second in each: the slowest reader is busy a third of the time, so it
+waits for every delta, and each is read alone."""
+GROWTH_SPACING_S = 0.0004
+EDIT_EVERY_S = 1.5
+"""What each Slack card does when it is the only one in its workspace; here all are in one, with scaled limits."""
+TARGET_CPU_US = 50.0
+TARGET_RATIO = 0.2
+TARGET_GROWTH = 0.3
+PACKAGES = ("openai", "httpx2", "aiohttp", "uvloop", "orjson", "pydantic", "slack-sdk")
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smoke run of a few seconds; its figures mean nothing")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each case of the first row runs (default 3)")
+    options = parser.parse_args()
+    # epoll waits whole milliseconds; select keeps the pace of the deltas.
+    loop_factory = lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())  # noqa: E731
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        print(json.dumps(runner.run(bench(quick=options.quick, rounds=options.rounds)), indent=2))
+
+
+async def bench(*, quick: bool = False, rounds: int = 3) -> dict[str, Any]:
+    """All rows."""
+    machine = _machine()
+    rows = {"delta": await _delta_row(quick=quick, rounds=rounds), "growth": await _growth_row(quick=quick)}
+    return {"quick": quick, "machine": machine, "versions": _versions(), **rows}
+
+
+async def _delta_row(*, quick: bool, rounds: int) -> dict[str, Any]:
+    """CPU per streamed delta, ours against a bare loop over the SDK."""
+    streams, deltas, rounds = (5, 10, 1) if quick else (STREAMS, 60, rounds)
+    tier_scale = streams * 60 / (50 * 0.95 * EDIT_EVERY_S)
+    cases = {
+        "bare_asyncio": Case("bare", "asyncio", streams, deltas, SPACING_S),
+        "bare_uvloop": Case("bare", "uvloop", streams, deltas, SPACING_S),
+        "ours": Case("memory_cards", "uvloop", streams, deltas, SPACING_S),
+        "ours_slack": Case("slack_cards", "uvloop", streams, deltas, SPACING_S, tier_scale),
+    }
+    figures = await _rounds("delta", cases, rounds, at_once=quick)
+    medians = {name: found["cpu_us_per_delta"]["median"] for name, found in figures.items()}
+    ours = medians["ours"]
+    # The two bare loops differ by the event loop only. The defaults are asyncio's own; uvloop, on which our service
+    # runs, is the stricter baseline, because it leaves only the code to be compared. Both are shown.
+    ratio = ours / medians["bare_uvloop"]
+    ratio_to_defaults = ours / medians["bare_asyncio"]
+    edits = figures["ours_slack"]["edits"]
+    return {
+        "what": "CPU per streamed delta through provider, engine and CardReporter against a bare loop over the SDK",
+        "streams": streams,
+        "deltas_per_stream": deltas,
+        "spacing_ms": round(SPACING_S * 1000, 3),
+        "rounds": rounds,
+        "cases": figures,
+        "ratio_to_bare_uvloop": round(ratio, 3),
+        "ratio_to_bare_asyncio": round(ratio_to_defaults, 3),
+        "cpu_us_per_slack_edit": round((medians["ours_slack"] - ours) * streams * deltas / edits) if edits else None,
+        "targets": {
+            "cpu_us_per_delta": {"at_most": TARGET_CPU_US, "reached": ours <= TARGET_CPU_US},
+            "ratio_to_bare_uvloop": {"at_most": TARGET_RATIO, "reached": ratio <= TARGET_RATIO},
+            "ratio_to_bare_asyncio": {"at_most": TARGET_RATIO, "reached": ratio_to_defaults <= TARGET_RATIO},
+        },
+    }
+
+
+async def _growth_row(*, quick: bool) -> dict[str, Any]:
+    """Whether a delta of a long answer costs what one of a short answer costs."""
+    long, short, rounds = (80, 20, 1) if quick else (8_000, 200, 2)
+    cases = {
+        "long": Case("memory_cards", "uvloop", 1, long, GROWTH_SPACING_S),
+        "short": Case("memory_cards", "uvloop", long // short, short, GROWTH_SPACING_S),
+    }
+    figures = await _rounds("growth", cases, rounds, at_once=quick)
+    ratio = figures["long"]["cpu_us_per_delta"]["median"] / figures["short"]["cpu_us_per_delta"]["median"]
+    return {
+        "what": "CPU per delta of one long answer against short answers with as many deltas together",
+        "deltas_per_stream": {"long": long, "short": short},
+        "rounds": rounds,
+        "cases": figures,
+        "ratio": round(ratio, 3),
+        "targets": {"ratio": {"at_most": 1 + TARGET_GROWTH, "reached": ratio <= 1 + TARGET_GROWTH}},
+    }
+
+
+async def _rounds(row: str, cases: dict[str, Case], rounds: int, *, at_once: bool) -> dict[str, dict[str, Any]]:
+    """Every case once per round, so that what the machine does besides meets them all; the order alternates."""
+    samples: dict[str, list[Sample]] = {name: [] for name in cases}
+
+    async def run(name: str, number: int) -> None:
+        sample = await measure(cases[name])
+        samples[name].append(sample)
+        print(
+            f"{row} {number}/{rounds} {name:13}{sample.cpu_us:7.1f} us per delta ({sample.system_us:4.1f} kernel), "
+            f"{sample.deltas_per_read:.3f} deltas per read, {sample.busy:4.0%} busy",
+            file=sys.stderr,
+        )
+
+    for number in range(1, rounds + 1):
+        order = list(cases) if number % 2 else list(reversed(cases))
+        if at_once:
+            await asyncio.gather(*(run(name, number) for name in order))
+        else:
+            for name in order:
+                await run(name, number)
+    return {name: _figures(found) for name, found in samples.items()}
+
+
+def _figures(samples: list[Sample]) -> dict[str, Any]:
+    cpu = [sample.cpu_us for sample in samples]
+    figures: dict[str, Any] = {
+        "cpu_us_per_delta": {"median": round(median(cpu), 2), "min": round(min(cpu), 2), "max": round(max(cpu), 2)},
+        "system_us_per_delta": round(median(sample.system_us for sample in samples), 2),
+        "deltas": samples[0].deltas,
+        "deltas_per_read": round(median(sample.deltas_per_read for sample in samples), 4),
+        "wakeups_per_delta": round(median(sample.wakeups_per_delta for sample in samples), 3),
+        "busy": round(median(sample.busy for sample in samples), 3),
+    }
+    figures["edits"] = median(sample.edits for sample in samples)
+    return figures
+
+
+def _machine() -> dict[str, Any]:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return {
+        "cpu": model or platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "system": platform.system(),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in PACKAGES}
+
+
+if __name__ == "__main__":
+    main()
