@@ -182,6 +182,17 @@ class Admission(Protocol):
         """
         ...
 
+    async def park(self, lease: Lease) -> None:
+        """Give the lease back while the run waits for a person. The run stays: later messages queue behind it."""
+        ...
+
+    async def claim(self, session_key: str, token: str) -> tuple[RunInput, Lease, bool] | None:
+        """Become the owner of a run that nobody works on: the run, the lease, and whether work had begun.
+
+        None when there is none, or somebody else was faster.
+        """
+        ...
+
     async def cancel_task(self, session_key: str, task_id: str, *, by: str, reason: str) -> CancelOutcome:
         """Stop the task wherever it is: take it out of the queue, or tell its owner."""
         ...
@@ -310,6 +321,25 @@ class InProcessAdmission:
         if session.running and session.lease:
             return Handover((session.running, session.lease), tuple(session.waiting))
         return Handover(waiting=tuple(session.waiting))
+
+    async def park(self, lease: Lease) -> None:
+        """See the port."""
+        session = self._sessions.get(lease.session_key)
+        if session is not None and session.lease == lease:
+            session.lease = None
+
+    async def claim(self, session_key: str, token: str) -> tuple[RunInput, Lease, bool] | None:
+        """See the port."""
+        _require(token)
+        session = self._sessions.get(session_key)
+        if session is None or session.running is None:
+            return None
+        if session.lease is None:
+            self._start(session, session.running, token)
+        elif session.lease.token != token:
+            return None
+        assert session.lease is not None
+        return session.running, session.lease, True
 
     async def cancel_task(self, session_key: str, task_id: str, *, by: str, reason: str) -> CancelOutcome:
         """See the port."""

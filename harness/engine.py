@@ -8,9 +8,10 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from harness.approval import Approval
 from harness.errors import LimitExceeded, ProviderError
 from harness.events import (
     ModelDelta,
@@ -21,8 +22,9 @@ from harness.events import (
     StepTaken,
     UsageReported,
 )
+from harness.gate import ApprovalGate
 from harness.history import prepare_history
-from harness.messages import AssistantMessage, Message, Text, ToolResult, Usage
+from harness.messages import AssistantMessage, Message, Text, ToolCall, ToolResult, Usage
 from harness.providers.base import (
     Completed,
     ModelProvider,
@@ -33,9 +35,14 @@ from harness.providers.base import (
 )
 from harness.reporters.base import EventSink
 from harness.settings import KernelSettings
+from harness.stores.memory import MemoryGrantStore
 from harness.tools.executor import CANCELED, Caller, ToolExecutor
 from harness.watchdog import Watchdog
 
+FAILURES_BEFORE_REMINDER: Final = 3
+MAX_DENIALS: Final = 3
+REMINDER: Final = "This very call has failed several times now. Do not repeat it: change it, or answer without it."
+REFUSED: Final = "This call is not permitted here. Do not make it again; go on without it."
 RETRY_TOTAL_S: Final = 240.0
 """No retry starts later than this after the first request of a model turn."""
 
@@ -81,12 +88,26 @@ class RunState:
     answered: list[str] = field(default_factory=list[str])
     pieces: list[str] = field(default_factory=list[str])
     running: AssistantMessage | None = None
+    verdicts: dict[str, str] = field(default_factory=dict[str, str])
     results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
+    denials: int = 0
+    failures: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
 
     @property
     def answer(self) -> str:
         """All text shown so far, turns separated by a blank line, exactly as a card shows it."""
         return "\n\n".join([text for text in (*self.answered, "".join(self.pieces)) if text])
+
+    def note_failures(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> int:
+        """Count calls that failed again with the same arguments; the highest count once a reminder is due, else 0."""
+        failed: dict[tuple[str, str], int] = {}
+        for call, result in zip(calls, results, strict=True):
+            if result.is_error:
+                key = (call.name, call.raw_arguments)
+                failed[key] = self.failures.get(key, 0) + 1
+        self.failures = failed
+        most = max(failed.values(), default=0)
+        return most if most >= FAILURES_BEFORE_REMINDER else 0
 
     def unsaved(self, *, canceled: bool) -> list[Message]:
         """What a run that ended early still has to write down.
@@ -109,41 +130,91 @@ class RunState:
 class Engine:
     """Runs tasks, any number at once: it holds no state of a run."""
 
-    def __init__(self, provider: ModelProvider, executor: ToolExecutor, limits: Limits, *, system: str) -> None:
+    def __init__(
+        self,
+        provider: ModelProvider,
+        executor: ToolExecutor,
+        limits: Limits,
+        *,
+        system: str,
+        gate: ApprovalGate | None = None,
+    ) -> None:
         self.provider = provider
         self.limits = limits
+        self.gate = gate or ApprovalGate(MemoryGrantStore())
         self._executor = executor
         self._system = system
 
-    async def run(self, state: RunState) -> None:
-        """Work until the model has answered.
+    async def run(self, state: RunState) -> Sequence[Approval]:
+        """Work until the model has answered: (). Or until calls need a person: then what to ask, and none has run.
 
-        Raises ProviderError or LimitExceeded; a cancellation passes through. Either way `state` tells how far it came.
+        A state whose `running` message is set goes on with the calls of that message, as `verdicts` say. Raises
+        ProviderError or LimitExceeded; a cancellation passes through. Either way `state` tells how far it came.
         """
         while True:
-            if state.turns >= self.limits.max_turns:
-                raise LimitExceeded("max_turns", f"The task took more than {self.limits.max_turns} model turns.")
-            message = await self._turn(state)
-            calls = message.tool_calls
-            if not calls:
-                await self._save(state, [message])
-                await self._step(state, "finish", "answered")
-                return
-            state.tool_calls += len(calls)
-            if state.tool_calls > self.limits.max_tool_calls:
-                raise LimitExceeded("budget", f"The task made more than {self.limits.max_tool_calls} tool calls.")
-            await self._executor.run(calls, state.caller, state.sink, state.results)
-            for call in calls:
-                await self._step(state, "tool", call.name)
-            # One append: a call without its result in the log would make every later request invalid.
-            await self._save(state, [message, *(state.results[call.id] for call in calls)])
+            if state.running is None:
+                if state.turns >= self.limits.max_turns:
+                    raise LimitExceeded("max_turns", f"The task took more than {self.limits.max_turns} model turns.")
+                message = await self._turn(state)
+                if not message.tool_calls:
+                    await self._save(state, [message])
+                    await self._step(state, "finish", "answered")
+                    return ()
+                state.tool_calls += len(message.tool_calls)
+                if state.tool_calls > self.limits.max_tool_calls:
+                    raise LimitExceeded("budget", f"The task made more than {self.limits.max_tool_calls} tool calls.")
+                if asked := await self._permissions(state, message):
+                    return asked
+            await self._calls(state)
+
+    async def _permissions(self, state: RunState, message: AssistantMessage) -> Sequence[Approval]:
+        """Fill in the verdicts that policy and grants give; the rest is for a person."""
+        asked: list[Approval] = []
+        for call in message.tool_calls:
+            tool = self._executor.find(call.name)
+            # A call of a tool that does not exist has nothing to permit: the executor tells the model.
+            policy = "allow" if tool is None else await self.gate.check(tool, call, state.caller)
+            if policy == "ask" and tool is not None:
+                asked.append(self.gate.request(tool, call, state.caller))
+            else:
+                state.verdicts[call.id] = "" if policy == "allow" else REFUSED
+        return asked
+
+    async def _calls(self, state: RunState) -> None:
+        """Run the calls of the running message as the verdicts say, and write message and results down."""
+        message = state.running
+        assert message is not None, "there are calls only of a message"
+        calls = message.tool_calls
+        await self._executor.run(calls, state.caller, state.sink, state.results, state.verdicts)
+        for call in calls:
+            await self._step(state, "tool", call.name)
+        results = [state.results[call.id] for call in calls]
+        repeated = state.note_failures(calls, results)
+        if repeated:
+            results = [replace(result, content=f"{result.content}\n\n{REMINDER}") for result in results]
+        denials = sum(bool(state.verdicts[call.id]) for call in calls)
+        state.denials = state.denials + denials if denials == len(calls) else 0
+        # One append: a call without its result in the log would make every later request invalid.
+        await self._save(state, [message, *results])
+        if repeated > FAILURES_BEFORE_REMINDER:
+            raise LimitExceeded("tool", "The model made the same failing call again and again.")
+        if state.denials >= MAX_DENIALS:
+            raise LimitExceeded("tool", f"Permission was denied {state.denials} times in a row.")
 
     async def _turn(self, state: RunState) -> AssistantMessage:
         state.turns += 1
         state.pieces = []
         await state.sink.emit(ModelStarted, state.turns)
         request = ModelRequest(self._system, prepare_history(state.history), self._executor.specs)
-        message = await self._ask_with_retries(state, request)
+        started = time.monotonic()
+        attempt = 0
+        while True:
+            try:
+                message = await self._ask(state, request)
+                break
+            except ProviderError as error:
+                attempt += 1
+                await self._before_retry(state, error, attempt, time.monotonic() - started)
         state.running = message
         text = message.text
         state.answered.append(text)
@@ -154,29 +225,24 @@ class Engine:
         await self._step(state, "model", _summary(message))
         return message
 
-    async def _ask_with_retries(self, state: RunState, request: ModelRequest) -> AssistantMessage:
-        started = time.monotonic()
-        attempt = 0
-        while True:
-            try:
-                return await self._ask(state, request)
-            except ProviderError as error:
-                attempt += 1
-                # Once something was shown the same request must not run again behind the person's back.
-                if state.pieces or not error.retryable or attempt > self.limits.model_retries:
-                    raise
-                delay = retry_delay(attempt, error.retry_after)
-                if time.monotonic() - started + delay > RETRY_TOTAL_S:
-                    raise ProviderError(
-                        error.kind,
-                        f"{error.message} (the server asks to wait {delay:.0f} s, longer than this task may)",
-                        retry_after=error.retry_after,
-                        status=error.status,
-                    ) from error
-                await state.sink.emit(ModelRetrying, attempt, delay, error.kind)
-                await asyncio.sleep(delay)
+    async def _before_retry(self, state: RunState, error: ProviderError, attempt: int, elapsed: float) -> None:
+        """Wait until the request may be sent again; raises the error when it may not."""
+        # Once something was shown the same request must not run again behind the person's back.
+        if state.pieces or not error.retryable or attempt > self.limits.model_retries:
+            raise error
+        delay = retry_delay(attempt, error.retry_after)
+        if elapsed + delay > RETRY_TOTAL_S:
+            raise ProviderError(
+                error.kind,
+                f"{error.message} (the server asks to wait {delay:.0f} s, longer than this task may)",
+                retry_after=error.retry_after,
+                status=error.status,
+            ) from error
+        await state.sink.emit(ModelRetrying, attempt, delay, error.kind)
+        await asyncio.sleep(delay)
 
     async def _ask(self, state: RunState, request: ModelRequest) -> AssistantMessage:
+        # What runs for each piece of an answer is kept flat: up to here few frames, from here on few calls.
         provider = self.provider
         if not (self.limits.stream and isinstance(provider, StreamingProvider)):
             message = await provider.generate(request)
@@ -189,11 +255,13 @@ class Engine:
                 Watchdog(first=self.limits.first_delta_timeout_s, idle=self.limits.idle_timeout_s) as dog,
                 provider.stream(request) as items,
             ):
+                alive = dog.alive
                 async for item in items:
-                    dog.alive()
+                    alive()
                     if type(item) is TextDelta:
-                        pieces.append(item.text)
-                        await emit(ModelDelta, item.text)
+                        text = item.text
+                        pieces.append(text)
+                        await emit(ModelDelta, text)
                     elif type(item) is ReasoningDelta:
                         await emit(ModelReasoning, item.text)
                     elif type(item) is Completed:
@@ -208,7 +276,7 @@ class Engine:
 
     async def _save(self, state: RunState, messages: Sequence[Message]) -> None:
         # Before the await: the append goes on when the run is canceled in the middle of it, and must not happen twice.
-        state.running, state.results = None, {}
+        state.running, state.results, state.verdicts = None, {}, {}
         state.history.extend(messages)
         await state.save(messages)
 

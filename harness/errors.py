@@ -109,11 +109,11 @@ class ToolError(HarnessError):
 
 
 class LimitExceeded(HarnessError):
-    """A run used up one of its own limits; `kind` is `max_turns` or `budget`."""
+    """A run used up one of its own limits; `kind` is `max_turns`, `budget`, or `tool` for calls that lead nowhere."""
 
-    def __init__(self, kind: Literal["max_turns", "budget"], message: str) -> None:
+    def __init__(self, kind: Literal["max_turns", "budget", "tool"], message: str) -> None:
         super().__init__(message)
-        self.kind: Literal["max_turns", "budget"] = kind
+        self.kind: Literal["max_turns", "budget", "tool"] = kind
         self.message = message
 
 

@@ -29,14 +29,19 @@ from harness.admission import (
     SessionActivity,
     Waiting,
 )
+from harness.approval import Approval, Decision
 from harness.engine import Engine, RunState
 from harness.errors import ERROR_KINDS, AdmissionUnavailable, LimitExceeded, ProviderError, StaleFence
-from harness.events import RunEnded, RunError, RunStarted, StepTaken, TaskStateChanged
+from harness.events import RunError, RunStarted, StepTaken, TaskStateChanged
+from harness.gate import ApprovalGate
 from harness.lease import keep_lease
-from harness.messages import Message, Usage, UserMessage
+from harness.live import LiveTask
+from harness.messages import Message, UserMessage
+from harness.parking import Parking, parked_run, state_of
 from harness.reporters.base import CanDetach, EventSink, Reporter, SilentReporter
 from harness.status import StopReason, TaskStatus
-from harness.stores.base import SessionStore
+from harness.stores.base import ParkedRun, ParkingStore, SessionStore
+from harness.stores.memory import MemoryParkingStore
 from harness.stores.session_log import SessionLog
 from harness.task import Task
 from harness.task_registry import TaskRegistry
@@ -48,16 +53,8 @@ MAX_WAIT_S: Final = 30 * 60
 """A request that waited longer than this is not run any more: its moment has passed, and the person is told."""
 EXPIRED: Final = "expired"
 """The cancel reason of such a request."""
+STOPPING: Final = "the service is stopping"
 _FINISH_RETRY_S: Final = 1.0
-_STATUS = {
-    StopReason.FINISHED: TaskStatus.COMPLETED,
-    StopReason.CANCELED: TaskStatus.CANCELED,
-    StopReason.TIMEOUT: TaskStatus.TIMED_OUT,
-    StopReason.INTERRUPTED: TaskStatus.INTERRUPTED,
-    StopReason.FAILED: TaskStatus.FAILED,
-    StopReason.MAX_TURNS: TaskStatus.FAILED,
-    StopReason.BUDGET: TaskStatus.FAILED,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +79,8 @@ class Refused:
     reason: RefusalReason
 
 
+_LIMITS = {"max_turns": StopReason.MAX_TURNS, "budget": StopReason.BUDGET}
 StartOutcome = Started | Queued | Refused
-
-
-@dataclass(slots=True)
-class _Live:
-    """A task that this process works on or keeps the card of, with what shows it."""
-
-    task: Task
-    sink: EventSink
 
 
 class Runtime:
@@ -109,6 +99,7 @@ class Runtime:
         *,
         reporter_for: Callable[[RunInput], Reporter] | None = None,
         speaker_name: Callable[[Origin], Awaitable[str]] | None = None,
+        parking: ParkingStore | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._engine = engine
@@ -118,11 +109,12 @@ class Runtime:
         self._speaker_name = speaker_name
         self._now = now
         self._registry = TaskRegistry()
-        self._live: dict[str, _Live] = {}
-        self._waiting: dict[str, _Live] = {}
+        self._live: dict[str, LiveTask] = {}
+        self._waiting: dict[str, LiveTask] = {}
         self._closing = False
         self._idle = asyncio.Event()
         self._idle.set()
+        self._parking = Parking(parking or MemoryParkingStore(), engine.gate, admission, self, now=now)
 
     @property
     def live_tasks(self) -> Sequence[Task]:
@@ -171,6 +163,22 @@ class Runtime:
         if live := self._live.get(order.task_id):
             live.task.cancel(order.reason, by=order.by)
 
+    @property
+    def gate(self) -> ApprovalGate:
+        """Policy and standing grants."""
+        return self._engine.gate
+
+    async def find_approval(self, approval: str) -> Approval | None:
+        """An approval by its id or its code, so that the caller can check who may decide it."""
+        return await self._parking.find(approval)
+
+    async def decide(self, approval_id: str, decision: Decision, *, by: str) -> Approval | None:
+        """Answer a question; None when it is too late. The last answer of a task sets it going again.
+
+        Checks no rights: whoever calls has done that.
+        """
+        return await self._parking.decide(approval_id, decision, by=by)
+
     async def activity(self, session_key: str) -> SessionActivity:
         """Who runs and who waits in a session."""
         return await self._admission.activity(session_key)
@@ -184,26 +192,40 @@ class Runtime:
 
         Nothing is ever run again by itself: the card says what happened, and the queue moves on.
         """
-        live = self._waiting.pop(run.task_id, None) or self._adopt(Task(run), None)
+        live = self._waiting.pop(run.task_id, None) or self.adopt(run)
         self._launch(live, lease)
         if begun:
             live.task.cancel("its replica died", stop=StopReason.INTERRUPTED)
 
+    def adopt(self, run: RunInput) -> LiveTask:
+        """The task of a run that another process had, with a reporter made from its origin."""
+        task = Task(run)
+        return LiveTask(task, EventSink(task, self._reporter_for(run)))
+
+    def resume(self, live: LiveTask, lease: Lease, parked: ParkedRun) -> None:
+        """Go on with a run that was parked, or end it when it was canceled meanwhile."""
+        self._launch(live, lease, parked)
+
     async def aclose(self, *, drain_s: float = 0.0) -> None:
         """Admit nothing more, let running tasks finish for `drain_s` seconds, then interrupt them honestly."""
         self._closing = True
+        for task_id in list(self._parking.tasks):
+            await self._parking.cancel(task_id, by="", reason=STOPPING, stop=StopReason.INTERRUPTED)
         try:
             async with asyncio.timeout(drain_s):
                 await self._idle.wait()
         except TimeoutError:
             for live in list(self._live.values()):
-                live.task.cancel("the service is stopping", stop=StopReason.INTERRUPTED)
+                live.task.cancel(STOPPING, stop=StopReason.INTERRUPTED)
             await self._idle.wait()
+        await self._parking.aclose()
         await self._registry.aclose()
 
     async def _admit(self, run: RunInput, reporter: Reporter | None) -> StartOutcome:
         # Known before the answer comes: a FINISH here may hand the waiting run over before ADMIT has replied.
-        live = self._waiting[run.task_id] = self._adopt(Task(run), reporter)
+        task = Task(run)
+        sink = EventSink(task, reporter or self._reporter_for(run))
+        live = self._waiting[run.task_id] = LiveTask(task, sink)
         try:
             outcome = await self._admission.admit(run, secrets.token_hex(16))
         except BaseException:
@@ -219,33 +241,35 @@ class Runtime:
                 return Started(live.task)
             case Waiting(position=position):
                 if live.task.status is None:
-                    await _step(live, TaskStatus.QUEUED, position=position)
+                    await live.step(TaskStatus.QUEUED, position=position)
                 return Queued(live.task, position)
 
-    def _adopt(self, task: Task, reporter: Reporter | None) -> _Live:
-        return _Live(task, EventSink(task, reporter or self._reporter_for(task.run_input)))
-
-    def _launch(self, live: _Live, lease: Lease) -> None:
+    def _launch(self, live: LiveTask, lease: Lease, parked: ParkedRun | None = None) -> None:
         self._live[live.task.id] = live
         self._idle.clear()
         before = live.task.step(TaskStatus.RUNNING)
-        live.task.bind(self._registry.start(self._work(live, lease, before), f"task {live.task.id}"))
+        live.task.bind(self._registry.start(self._work(live, lease, before, parked), f"task {live.task.id}"))
 
-    async def _work(self, live: _Live, lease: Lease, before: TaskStatus | None) -> None:
-        """One task from its first event to its last; whatever happens, it ends in `_conclude`."""
+    async def _work(self, live: LiveTask, lease: Lease, before: TaskStatus | None, parked: ParkedRun | None) -> None:
+        """One task from its first event to its last, or to a question; whatever happens, it ends in `_end`."""
         task = live.task
         state: RunState | None = None
         error: RunError | None = None
+        asked: Sequence[Approval] = ()
         stop = StopReason.FINISHED
-        deadline = asyncio.get_running_loop().call_later(
-            self._engine.limits.run_timeout_s, lambda: task.cancel("out of time", stop=StopReason.TIMEOUT)
-        )
+        left = self._engine.limits.run_timeout_s - (parked.elapsed_s if parked else 0.0)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        deadline = loop.call_later(left, lambda: task.cancel("out of time", stop=StopReason.TIMEOUT))
         keeper = self._registry.start(keep_lease(self._admission, lease, task), f"lease {task.id}")
         try:
+            if parked is not None:
+                # Before the look at cancellations: a run that was canceled while it waited still has its text.
+                state = await self._open(live, lease, parked)
             task.enter()
             await live.sink.emit(TaskStateChanged, before, TaskStatus.RUNNING)
-            state = await self._open(live, lease)
-            await self._engine.run(state)
+            state = state or await self._open(live, lease, None)
+            asked = await self._engine.run(state)
         except asyncio.CancelledError:
             stop = task.stop_reason or StopReason.INTERRUPTED
         except AdmissionUnavailable:
@@ -257,20 +281,24 @@ class Runtime:
         except ProviderError as failure:
             stop, error = StopReason.FAILED, RunError(failure.kind, failure.message)
         except LimitExceeded as failure:
-            stop = StopReason.MAX_TURNS if failure.kind == "max_turns" else StopReason.BUDGET
+            stop = _LIMITS.get(failure.kind, StopReason.FAILED)
             error = RunError(failure.kind, failure.message)
         except Exception as failure:
             stop, error = StopReason.FAILED, RunError("internal", f"{type(failure).__name__} inside the harness.")
             log.exception("task failed inside the harness", task=task.id)
         finally:
             deadline.cancel()
-            task.leave()
+            task.leave(parking=bool(asked))
         # In a task of its own: a second cancellation, such as the loop's shutdown, must not tear the ending apart.
-        ending = self._registry.start(self._end(live, lease, keeper, state, stop, error), f"end {task.id}")
-        await asyncio.shield(ending)
+        if state is not None and asked and stop is StopReason.FINISHED:
+            elapsed = loop.time() - started + (parked.elapsed_s if parked else 0.0)
+            ending = self._park(live, lease, keeper, parked_run(task.run_input, state, asked, elapsed))
+        else:
+            ending = self._end(live, lease, keeper, state, stop, error)
+        await asyncio.shield(self._registry.start(ending, f"end {task.id}"))
 
-    async def _open(self, live: _Live, lease: Lease) -> RunState:
-        """Load the conversation and add the person's message to it."""
+    async def _open(self, live: LiveTask, lease: Lease, parked: ParkedRun | None) -> RunState:
+        """Load the conversation, and add the person's message to it unless the run goes on after a question."""
         task, run = live.task, live.task.run_input
         log_of_session = SessionLog(self._sessions, await self._sessions.load(run.session_key), lease.fence)
 
@@ -278,6 +306,9 @@ class Runtime:
             # Shielded: a cancellation in the middle must not leave half a turn behind.
             await asyncio.shield(self._registry.start(log_of_session.append(messages), f"save {task.id}"))
 
+        caller = Caller(task.id, run.session_key, run.origin.requester)
+        if parked is not None:
+            return state_of(parked, RunState(live.sink, caller, list(log_of_session.session.messages), save))
         speaker = run.origin.speaker
         if speaker and self._speaker_name is not None:
             speaker = await self._speaker_name(run.origin)
@@ -285,12 +316,11 @@ class Runtime:
         await live.sink.emit(RunStarted, run.session_key, run.prompt)
         # From here on a crash means "interrupted": the work must not begin a second time.
         await self._admission.mark_started(lease)
-        caller = Caller(task.id, run.session_key, run.origin.requester)
         return RunState(live.sink, caller, list(log_of_session.session.messages), save)
 
     async def _end(
         self,
-        live: _Live,
+        live: LiveTask,
         lease: Lease,
         keeper: asyncio.Task[None],
         state: RunState | None,
@@ -311,8 +341,22 @@ class Runtime:
         await asyncio.gather(keeper, return_exceptions=True)
         await self._conclude(live, lease, state, stop, error)
 
+    async def _park(self, live: LiveTask, lease: Lease, keeper: asyncio.Task[None], parked: ParkedRun) -> None:
+        keeper.cancel()
+        await asyncio.gather(keeper, return_exceptions=True)
+        try:
+            await self._parking.park(live, lease, parked)
+        except Exception:
+            log.exception("a run could not be parked", task=live.task.id)
+            error = RunError("internal", "The question for permission could not be stored.")
+            await self._conclude(live, lease, None, StopReason.FAILED, error)
+            return
+        self._live.pop(live.task.id, None)
+        if not self._live:
+            self._idle.set()
+
     async def _conclude(
-        self, live: _Live, lease: Lease, state: RunState | None, stop: StopReason, error: RunError | None
+        self, live: LiveTask, lease: Lease, state: RunState | None, stop: StopReason, error: RunError | None
     ) -> None:
         """Show the end, give the lease back, start whoever waits."""
         task = live.task
@@ -323,7 +367,7 @@ class Runtime:
                 "task failed", task=task.id, kind=error.kind, reason=error.message
             )
             await live.sink.emit(StepTaken, (state.steps if state else 0) + 1, "error", error.kind)
-        end = await _ended(live, state, stop, error)
+        end = await live.end(state, stop, error)
         handover = None if live.task.is_lost else await self._finish(lease)
         self._live.pop(task.id, None)
         task.finish(end)
@@ -354,10 +398,10 @@ class Runtime:
         """Start the next run of the session, which is ours now, and tell the others their new position."""
         if handover.next is not None:
             run, lease = handover.next
-            live = self._waiting.pop(run.task_id, None) or self._adopt(Task(run), None)
+            live = self._waiting.pop(run.task_id, None) or self.adopt(run)
             self._launch(live, lease)
             if self._closing:
-                live.task.cancel("the service is stopping", stop=StopReason.INTERRUPTED)
+                live.task.cancel(STOPPING, stop=StopReason.INTERRUPTED)
             elif run.queued_at_ms and self._now() - run.queued_at_ms / 1000 > MAX_WAIT_S:
                 live.task.cancel(EXPIRED)
         await self._moved_up(handover.waiting)
@@ -365,18 +409,19 @@ class Runtime:
     async def _moved_up(self, waiting: Sequence[RunInput]) -> None:
         for position, run in enumerate(waiting, start=1):
             if live := self._waiting.get(run.task_id):
-                await _step(live, TaskStatus.QUEUED, position=position)
+                await live.step(TaskStatus.QUEUED, position=position)
 
     async def _canceled(self, outcome: CancelOutcome, by: str, reason: str) -> CancelOutcome:
         match outcome:
             case CancelRequested(task_id=task_id):
-                self.obey(CancelOrder(task_id, by, reason))
+                if not await self._parking.cancel(task_id, by=by, reason=reason):
+                    self.obey(CancelOrder(task_id, by, reason))
             case RemovedFromQueue(removed=run, waiting=waiting):
-                live = self._waiting.pop(run.task_id, None) or self._adopt(Task(run), None)
+                live = self._waiting.pop(run.task_id, None) or self.adopt(run)
                 if live.task.status is None:
                     live.task.step(TaskStatus.QUEUED)
                 live.task.stopped_by, live.task.cancel_reason = by, reason
-                live.task.finish(await _ended(live, None, StopReason.CANCELED, None))
+                live.task.finish(await live.end(None, StopReason.CANCELED))
                 await self._moved_up(waiting)
             case _:
                 pass
@@ -385,24 +430,3 @@ class Runtime:
 
 def _silent(_run: RunInput) -> Reporter:
     return SilentReporter()
-
-
-async def _step(live: _Live, to: TaskStatus, *, reason: str = "", position: int = 0) -> None:
-    before = live.task.step(to)
-    await live.sink.emit(TaskStateChanged, before, to, reason, position)
-
-
-async def _ended(live: _Live, state: RunState | None, stop: StopReason, error: RunError | None) -> RunEnded:
-    """Take the last step, publish `run:end`, and return it."""
-    task = live.task
-    status = _STATUS[stop]
-    before = task.step(status)
-    await live.sink.emit(TaskStateChanged, before, status, task.cancel_reason)
-    if state is None:
-        fields = (status, stop, "", 0, Usage(), error, task.stopped_by)
-    else:
-        steps = state.steps + (error is not None)
-        fields = (status, stop, state.answer, steps, state.usage, error, task.stopped_by)
-    end = RunEnded(*task.next_envelope(), *fields)
-    await live.sink.publish(end)
-    return end

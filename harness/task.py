@@ -46,6 +46,7 @@ class Task:
         self._done = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         self._entered = False
+        self._can_stop = False
 
     @property
     def id(self) -> str:
@@ -83,10 +84,10 @@ class Task:
 
         The first call decides the reason. A task that waits in the queue is taken out by `Runtime.cancel`.
         """
-        if self.is_done or self._worker is None or self.stop_reason is not None:
+        if self.is_done or not self._can_stop or self.stop_reason is not None:
             return False
         self.stop_reason, self.cancel_reason, self.stopped_by = stop, reason, by
-        if self._entered:
+        if self._entered and self._worker is not None:
             self._worker.cancel()
         return True
 
@@ -129,6 +130,8 @@ class Task:
     def bind(self, worker: asyncio.Task[None]) -> None:
         """The asyncio task that works on this; the only thing that `cancel` cancels."""
         self._worker = worker
+        self._entered = False
+        self._can_stop = True
 
     def enter(self) -> None:
         """The worker has begun. Raises CancelledError when it was canceled before.
@@ -139,9 +142,14 @@ class Task:
         if self.stop_reason is not None:
             raise asyncio.CancelledError
 
-    def leave(self) -> None:
-        """The worker has stopped working on the request; cancelling has no effect from here on."""
+    def leave(self, *, parking: bool) -> None:
+        """The worker has stopped working on the request.
+
+        From here on cancelling has no effect, unless the run is being parked: then the reason is noted for whoever
+        has parked it.
+        """
         self._worker = None
+        self._can_stop = parking
 
     def step(self, to: TaskStatus) -> TaskStatus | None:
         """Take one step of the table and return the status before; InvalidTransition when there is no such step."""

@@ -229,6 +229,28 @@ class RedisAdmission:
             case _:
                 return Handover()
 
+    async def park(self, lease: Lease) -> None:
+        """See the port."""
+        keys = self._keys(lease.session_key)
+        await self._run(scripts.PARK, [keys.run, keys.lease, keys.active], [lease.token, lease.session_key])
+        self._held.pop(lease.token, None)
+
+    async def claim(self, session_key: str, token: str, *, fence_floor: int = 0) -> tuple[RunInput, Lease, bool] | None:
+        """See the port. The last value: `mark_started` was called, so the model may have been asked."""
+        _require(token)
+        keys = self._keys(session_key)
+        said = await self._run(
+            scripts.CLAIM,
+            [keys.run, keys.lease, keys.fence, keys.active],
+            [token, self.boot_id, self._lease_ms, session_key, fence_floor],
+        )
+        match said:
+            case [b"claimed", bytes(fence), bytes(data), bytes(queued_at), bytes(started)]:
+                run = decode_input(data, int(queued_at))
+                return run, self._hold(run, token, int(fence), started=started == b"1"), started == b"1"
+            case _:
+                return None
+
     async def cancel_task(self, session_key: str, task_id: str, *, by: str, reason: str) -> CancelOutcome:
         """See the port. Also tells the owner's inbox; when that fails, the owner's next `renew` brings the order."""
         order = CancelOrder(task_id, by, reason)
@@ -303,25 +325,6 @@ class RedisAdmission:
             return [session for session in sessions if await self._is_due(session)]
 
         return await self._caller.call(look)
-
-    async def claim(self, session_key: str, token: str, *, fence_floor: int = 0) -> tuple[RunInput, Lease, bool] | None:
-        """Take over the run that nobody works on; None when somebody does, or there is none.
-
-        The last value: `mark_started` was called for it, so the model may have been asked and tools may have run.
-        """
-        _require(token)
-        keys = self._keys(session_key)
-        said = await self._run(
-            scripts.CLAIM,
-            [keys.run, keys.lease, keys.fence, keys.active],
-            [token, self.boot_id, self._lease_ms, session_key, fence_floor],
-        )
-        match said:
-            case [b"claimed", bytes(fence), bytes(data), bytes(queued_at), bytes(started)]:
-                run = decode_input(data, int(queued_at))
-                return run, self._hold(run, token, int(fence), started=started == b"1"), started == b"1"
-            case _:
-                return None
 
     # --- inside --------------------------------------------------------------------------------------------------
 

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from harness.approval import Approval, Decision, Grant
 from harness.errors import StaleFence, VersionConflict
 from harness.messages import Message
-from harness.stores.base import Session
+from harness.stores.base import ParkedRun, Session
 
 
 class MemorySessionStore:
@@ -38,3 +39,88 @@ class MemorySessionStore:
         """Forget the messages; the version goes on, so that an old writer cannot bring them back."""
         if stored := self._sessions.get(key):
             self._sessions[key] = replace(stored, messages=(), version=stored.version + 1)
+
+
+class MemoryGrantStore:
+    """`GrantStore` on a dict."""
+
+    def __init__(self) -> None:
+        self._grants: dict[str, Grant] = {}
+
+    async def add(self, grant: Grant) -> None:
+        """See `GrantStore`."""
+        self._grants[grant.id] = grant
+
+    async def find(self, digest: str, *, chat: str, user: str, session_key: str, now: float) -> Grant | None:
+        """See `GrantStore`."""
+        for grant in self._grants.values():
+            where = grant.chat == chat and grant.session_key in ("", session_key)
+            if where and grant.digest == digest and grant.user == user and grant.expires_at > now:
+                return grant
+        return None
+
+    async def list(self, *, now: float, chat: str = "", user: str = "") -> Sequence[Grant]:
+        """See `GrantStore`."""
+        return [
+            grant
+            for grant in self._grants.values()
+            if grant.expires_at > now and chat in ("", grant.chat) and user in ("", grant.user)
+        ]
+
+    async def revoke(self, grant_id: str) -> bool:
+        """See `GrantStore`."""
+        return self._grants.pop(grant_id, None) is not None
+
+
+class MemoryParkingStore:
+    """`ParkingStore` on a dict. No method waits for anything, so each is atomic on its event loop."""
+
+    def __init__(self) -> None:
+        self._parked: dict[str, ParkedRun] = {}
+        self._approvals: dict[str, Approval] = {}
+
+    async def park(self, parked: ParkedRun) -> None:
+        """See `ParkingStore`."""
+        self._parked[parked.run.task_id] = parked
+        for approval in parked.approvals:
+            self._approvals[approval.id] = approval
+
+    async def find(self, approval: str) -> Approval | None:
+        """See `ParkingStore`."""
+        if found := self._approvals.get(approval):
+            return found
+        return next((row for row in self._approvals.values() if row.code == approval.upper()), None)
+
+    async def decide(self, approval_id: str, decision: Decision, *, by: str, now: float) -> Approval | None:
+        """See `ParkingStore`."""
+        row = self._approvals.get(approval_id)
+        if row is None or row.status != "pending" or row.expires_at <= now:
+            return None
+        status = "denied" if decision == "deny" else "allowed"
+        return self._set(replace(row, status=status, decision=decision, decided_by=by))
+
+    async def expire(self, *, now: float) -> Sequence[Approval]:
+        """See `ParkingStore`."""
+        due = [row for row in self._approvals.values() if row.status == "pending" and row.expires_at <= now]
+        return [self._set(replace(row, status="expired", decision="deny")) for row in due]
+
+    async def parked(self, task_id: str) -> ParkedRun | None:
+        """See `ParkingStore`."""
+        if (parked := self._parked.get(task_id)) is None:
+            return None
+        return replace(parked, approvals=tuple(self._approvals[row.id] for row in parked.approvals))
+
+    async def unpark(self, task_id: str) -> ParkedRun | None:
+        """See `ParkingStore`."""
+        parked = await self.parked(task_id)
+        if parked is None:
+            return None
+        del self._parked[task_id]
+        for row in parked.approvals:
+            if row.status == "pending":
+                self._set(replace(row, status="void"))
+        return parked
+
+    def _set(self, row: Approval) -> Approval:
+        self._approvals[row.id] = row
+        return row

@@ -248,6 +248,36 @@ class AdmissionSuite:
 
     # --- cancel --------------------------------------------------------------------------------------------------
 
+    async def test_a_parked_run_keeps_the_session_busy_and_has_no_owner(self, new_admission: NewAdmission) -> None:
+        """Until somebody claims it, under a higher fence; what came meanwhile has waited."""
+        admission = new_admission()
+        lease = await admitted(admission, "a")
+        await admission.park(lease)
+        assert await admission.renew(lease) == Lost()
+        assert await admission.admit(request("b"), "token-b") == Waiting(1)
+        assert await admission.finish(lease, "next") == Handover(), "the old lease ends nothing"
+        claimed = await admission.claim(SESSION, "claim")
+        assert claimed is not None
+        run, new, _ = claimed
+        assert run.task_id == "task-a"
+        assert new.fence > lease.fence
+        assert await admission.claim(SESSION, "claim") == claimed, "a repeated claim is the same claim"
+        assert await admission.claim(SESSION, "other") is None
+        handover = await admission.finish(new, "next")
+        assert handover.next is not None
+        assert handover.next[0].task_id == "task-b"
+
+    async def test_there_is_nothing_to_claim_of_a_run_that_is_worked_on_or_over(
+        self, new_admission: NewAdmission
+    ) -> None:
+        """One run has one owner."""
+        admission = new_admission()
+        assert await admission.claim(SESSION, "claim") is None
+        lease = await admitted(admission, "a")
+        assert await admission.claim(SESSION, "claim") is None
+        await admission.finish(lease, "")
+        assert await admission.claim(SESSION, "claim") is None
+
     async def test_a_message_recalled_before_it_arrives_never_starts(self, new_admission: NewAdmission) -> None:
         """The recall names no thread, and counts in its own chat only."""
         admission = new_admission()

@@ -15,10 +15,12 @@ from typing import Any, overload
 
 from pydantic import BaseModel
 
+from harness.approval import Policy
 from harness.errors import ConfigError
 from harness.messages import JsonObject
 from harness.providers.base import ToolSpec
 from harness.tools.schema import arguments_model, checked, json_schema
+from harness.tools.untrusted import marked
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,12 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool. `read_only`: it changes nothing, so several may run at once. `timeout_s`: None = the general limit."""
+    """One tool. `read_only`: it changes nothing, so several may run at once. `timeout_s`: None = the general limit.
+
+    `untrusted`: where its results come from when others wrote them, such as `"the file {path}"`, with the names of
+    arguments in braces; the model is told so in a first line. Empty: the result is the tool's own.
+    `policy`: whether a call runs (`allow`), waits for a person (`ask`), or is refused (`deny`).
+    """
 
     name: str
     description: str
@@ -45,6 +52,8 @@ class Tool:
     read_only: bool = False
     timeout_s: float | None = None
     context_parameter: str = ""
+    untrusted: str = ""
+    policy: Policy = "allow"
 
     @property
     def spec(self) -> ToolSpec:
@@ -62,14 +71,22 @@ class Tool:
         result = self.function(**values)
         if inspect.isawaitable(result):
             result = await result
-        return result if isinstance(result, str) else str(result)
+        text = result if isinstance(result, str) else str(result)
+        if not self.untrusted:
+            return text
+        return marked(self.untrusted.format_map({name: repr(value) for name, value in values.items()}), text)
 
 
 @overload
 def tool(function: Callable[..., Any], /) -> Tool: ...
 @overload
 def tool(
-    *, name: str = "", read_only: bool = False, timeout_s: float | None = None
+    *,
+    name: str = "",
+    read_only: bool = False,
+    timeout_s: float | None = None,
+    untrusted: str = "",
+    policy: Policy = "allow",
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -78,6 +95,8 @@ def tool(
     name: str = "",
     read_only: bool = False,
     timeout_s: float | None = None,
+    untrusted: str = "",
+    policy: Policy = "allow",
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a `Tool` of a function with annotated parameters and a docstring.
 
@@ -98,6 +117,8 @@ def tool(
             read_only,
             timeout_s,
             context,
+            untrusted,
+            policy,
         )
 
     return make if function is None else make(function)

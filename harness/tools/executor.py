@@ -21,6 +21,7 @@ log = structlog.stdlib.get_logger(__name__)
 MAX_RESULT_CHARS: Final = 16_000
 STOP_GRACE_S: Final = 2.0
 """How long a tool that is told to stop may take; after that nobody waits for it any more."""
+NO_PERMISSION: Final = "This call was not permitted."
 CANCELED: Final = "Canceled by the person before it finished; whether it took effect is unknown."
 
 
@@ -49,35 +50,54 @@ class ToolExecutor:
         """The tools on offer, as the model sees them."""
         return [tool.spec for tool in self._tools.values()]
 
+    def find(self, name: str) -> Tool | None:
+        """The tool of that name."""
+        return self._tools.get(name)
+
     async def run(
-        self, calls: Sequence[ToolCall], caller: Caller, sink: EventSink, results: dict[str, ToolResult]
+        self,
+        calls: Sequence[ToolCall],
+        caller: Caller,
+        sink: EventSink,
+        results: dict[str, ToolResult],
+        verdicts: Mapping[str, str],
     ) -> None:
         """Run the calls and put each result into `results` under the call's id as soon as it is there.
 
-        What the tools raise becomes an error result. On cancellation `results` holds what had finished until then.
+        `verdicts`: call id to "" for a call that may run, or to the text that is its result instead. A call without a
+        verdict does not run: this is the one place where tools run, so permission is checked here. What the tools
+        raise becomes an error result. On cancellation `results` holds what had finished until then.
         """
+        refused = {call.id: verdicts.get(call.id, NO_PERMISSION) for call in calls}
         batch: list[ToolCall] = []
         for call in calls:
             tool = self._tools.get(call.name)
             if tool is not None and tool.read_only:
                 batch.append(call)
                 continue
-            await self._side_by_side(batch, caller, sink, results)
+            await self._side_by_side(batch, caller, sink, results, refused)
             batch = []
-            await self._one(call, caller, sink, results)
-        await self._side_by_side(batch, caller, sink, results)
+            await self._one(call, caller, sink, results, refused[call.id])
+        await self._side_by_side(batch, caller, sink, results, refused)
 
     async def _side_by_side(
-        self, calls: Sequence[ToolCall], caller: Caller, sink: EventSink, results: dict[str, ToolResult]
+        self,
+        calls: Sequence[ToolCall],
+        caller: Caller,
+        sink: EventSink,
+        results: dict[str, ToolResult],
+        refused: Mapping[str, str],
     ) -> None:
         async with asyncio.TaskGroup() as group:
             for call in calls:
-                group.create_task(self._one(call, caller, sink, results))
+                group.create_task(self._one(call, caller, sink, results, refused[call.id]))
 
-    async def _one(self, call: ToolCall, caller: Caller, sink: EventSink, results: dict[str, ToolResult]) -> None:
+    async def _one(
+        self, call: ToolCall, caller: Caller, sink: EventSink, results: dict[str, ToolResult], refused: str
+    ) -> None:
         await sink.emit(ToolStarted, call)
         started = time.monotonic()
-        text, failed = await self._outcome(call, caller, sink)
+        text, failed = (refused, True) if refused else await self._outcome(call, caller, sink)
         result = ToolResult(call.id, call.name, clamp(text), failed)
         results[call.id] = result
         duration_ms = round((time.monotonic() - started) * 1000)

@@ -17,6 +17,7 @@ from harness.admission import (
     Denied,
     Handover,
     Lease,
+    Lost,
     NothingToCancel,
     RemovedFromQueue,
     Renewed,
@@ -163,6 +164,16 @@ async def mark_started(s: Stage) -> None:
     assert claimed[2]
 
 
+async def park(s: Stage) -> None:
+    lease = await s.busy()
+    await s.faulty.park(lease)
+    assert await s.sane.renew(lease) == Lost(), "a late renewal takes nothing back"
+    claimed = await s.sane.claim(SESSION, "claim")
+    assert claimed is not None
+    assert await s.sane.renew(claimed[1]) == Renewed()
+    assert await s.tasks() == ["a", "b", "c"]
+
+
 async def activity(s: Stage) -> None:
     await s.busy()
     assert names((await s.faulty.activity(SESSION)).waiting) == ["b", "c"]
@@ -194,6 +205,7 @@ CASES: list[tuple[scripts.Script | str, Callable[[Stage], Awaitable[None]]]] = [
     (scripts.CLAIM, claim),
     (scripts.DUE, due),
     (scripts.MARK_STARTED, mark_started),
+    (scripts.PARK, park),
     (scripts.ACTIVITY, activity),
     (scripts.REPEATED_STOP, repeated_stop),
     ("EXISTS", engaged),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from harness.admission import InProcessAdmission, RunInput
 from harness.engine import Engine, Limits
+from harness.gate import ApprovalGate
 from harness.providers.script import Script
 from harness.providers.scripted import ScriptedProvider
 from harness.reporters.base import Reporter
@@ -47,11 +48,12 @@ def kernel(
     admission: InProcessAdmission | None = None,
     speed: float = float("inf"),
     tool_timeout_s: float = 30.0,
+    gate: ApprovalGate | None = None,
     now: Callable[[], float] = time.time,
 ) -> Kernel:
     provider = ScriptedProvider(answers, speed=speed)
     executor = ToolExecutor(by_name(list(tools) if tools is not None else default_tools()), timeout_s=tool_timeout_s)
-    engine = Engine(provider, executor, limits or Limits(), system="Be brief.")
+    engine = Engine(provider, executor, limits or Limits(), system="Be brief.", gate=gate)
     store = MemorySessionStore()
     made: list[RecordingReporter] = []
 

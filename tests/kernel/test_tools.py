@@ -381,7 +381,7 @@ async def test_a_tool_that_ignores_its_time_limit_is_left_behind() -> None:
     executor = ToolExecutor(by_name([stubborn.tool]), timeout_s=0.02, stop_grace_s=0.02)
     events, reporter = sink()
     results: dict[str, ToolResult] = {}
-    await asyncio.wait_for(executor.run([ToolCall("c", "stubborn", {})], CALLER, events, results), 5)
+    await asyncio.wait_for(executor.run([ToolCall("c", "stubborn", {})], CALLER, events, results, {"c": ""}), 5)
     assert results["c"].is_error
     assert "did not finish" in results["c"].content
     assert reporter.kinds == ["tool:start", "tool:end"]
@@ -394,7 +394,7 @@ async def test_a_cancellation_does_not_wait_for_ever_for_a_tool_that_ignores_it(
     executor = ToolExecutor(by_name([stubborn.tool]), stop_grace_s=0.02)
     events, _ = sink()
     results: dict[str, ToolResult] = {}
-    run = asyncio.create_task(executor.run([ToolCall("c", "stubborn", {})], CALLER, events, results))
+    run = asyncio.create_task(executor.run([ToolCall("c", "stubborn", {})], CALLER, events, results, {"c": ""}))
     await asyncio.wait_for(stubborn.started.wait(), 5)
     run.cancel()
     done, _ = await asyncio.wait({run}, timeout=5)
@@ -420,7 +420,7 @@ async def test_a_canceled_tool_is_really_stopped_and_has_time_to_clean_up() -> N
 
     events, reporter = sink()
     executor = ToolExecutor(by_name([tidy]))
-    run = asyncio.create_task(executor.run([ToolCall("c", "tidy", {})], CALLER, events, {}))
+    run = asyncio.create_task(executor.run([ToolCall("c", "tidy", {})], CALLER, events, {}, {"c": ""}))
     while not reporter.events:
         await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -439,7 +439,7 @@ async def test_a_tool_that_cancels_itself_has_failed_and_nothing_else(read_only:
 
     events, _ = sink()
     results: dict[str, ToolResult] = {}
-    await ToolExecutor(by_name([odd])).run([ToolCall("c", "odd", {})], CALLER, events, results)
+    await ToolExecutor(by_name([odd])).run([ToolCall("c", "odd", {})], CALLER, events, results, {"c": ""})
     assert results["c"].is_error
 
 
@@ -451,5 +451,5 @@ async def test_a_tool_may_raise_a_timeout_of_its_own() -> None:
 
     events, _ = sink()
     results: dict[str, ToolResult] = {}
-    await ToolExecutor(by_name([asks])).run([ToolCall("c", "asks", {})], CALLER, events, results)
+    await ToolExecutor(by_name([asks])).run([ToolCall("c", "asks", {})], CALLER, events, results, {"c": ""})
     assert "the server did not answer" in results["c"].content

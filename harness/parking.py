@@ -1,0 +1,203 @@
+"""Runs that wait for a person. They are parked, not held: no coroutine, no lease, no clock runs meanwhile.
+
+`park` stores the calls and the questions, `decide` answers one, and whoever gives the last answer takes the run out
+again and goes on with it. The same path serves a normal click, an expiry and, with a durable store, a restart.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+import structlog
+
+from harness.admission import Admission, Lease, RunInput
+from harness.approval import Approval, Decision
+from harness.engine import RunState
+from harness.errors import AdmissionUnavailable
+from harness.events import ApprovalDecided, ApprovalRequested
+from harness.gate import ApprovalGate
+from harness.live import LiveTask
+from harness.status import StopReason, TaskStatus
+from harness.stores.base import ParkedRun, ParkingStore
+from harness.task_registry import TaskRegistry
+
+log = structlog.stdlib.get_logger(__name__)
+
+DENIED: Final = "Denied by {by}. Do not make this call again; go on without it or ask what to do instead."
+EXPIRED_TEXT: Final = "Nobody gave permission in time. Do not make this call again; go on without it."
+_CLAIM_RETRY_S: Final = 0.5
+
+
+class Resumer(Protocol):
+    """Who goes on with a run that was taken out."""
+
+    def adopt(self, run: RunInput) -> LiveTask:
+        """The task of a run that was parked by another process."""
+        ...
+
+    def resume(self, live: LiveTask, lease: Lease, parked: ParkedRun) -> None:
+        """Go on with the run under this lease."""
+        ...
+
+
+class Parking:
+    """The parked runs. `now` gives Unix seconds."""
+
+    def __init__(
+        self,
+        store: ParkingStore,
+        gate: ApprovalGate,
+        admission: Admission,
+        resumer: Resumer,
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._gate = gate
+        self._admission = admission
+        self._resumer = resumer
+        self._now = now
+        self._live: dict[str, LiveTask] = {}
+        self._expiries: dict[str, asyncio.Task[None]] = {}
+        self._registry = TaskRegistry()
+
+    @property
+    def tasks(self) -> Mapping[str, LiveTask]:
+        """The parked tasks whose reporter lives in this process."""
+        return self._live
+
+    async def park(self, live: LiveTask, lease: Lease, parked: ParkedRun) -> None:
+        """Store the run with its questions, give the lease back, and ask."""
+        task = live.task
+        await self._store.park(parked)
+        self._live[task.id] = live
+        await live.step(TaskStatus.WAITING_APPROVAL)
+        try:
+            await self._admission.park(lease)
+        except AdmissionUnavailable:
+            # The lease runs out by itself; whoever goes on waits for that.
+            log.warning("a waiting run keeps its lease until it runs out", task=task.id)
+        for approval in parked.approvals:
+            await live.sink.emit(ApprovalRequested, approval)
+        latest = max(approval.expires_at for approval in parked.approvals)
+        self._expiries[task.id] = self._registry.start(self._expire_at(latest), f"expiry {task.id}")
+        if task.stop_reason is not None:
+            # Canceled while it was being parked.
+            await self.cancel(task.id, by=task.stopped_by, reason=task.cancel_reason, stop=task.stop_reason)
+
+    async def find(self, approval: str) -> Approval | None:
+        """An approval by its id or code, for whoever has to check who may decide."""
+        return await self._store.find(approval)
+
+    async def decide(self, approval_id: str, decision: Decision, *, by: str) -> Approval | None:
+        """Answer one question; None when it was answered already, has expired, or is not known.
+
+        Checks no rights: the caller has done that. The last answer of a run sets it going again.
+        """
+        decided = await self._store.decide(approval_id, decision, by=by, now=self._now())
+        if decided is not None:
+            await self._gate.remember(decided, decision, by)
+            await self._answered(decided)
+        return decided
+
+    async def expire(self) -> None:
+        """Deny what nobody has answered in time."""
+        for expired in await self._store.expire(now=self._now()):
+            await self._answered(expired)
+
+    async def cancel(self, task_id: str, *, by: str, reason: str, stop: StopReason = StopReason.CANCELED) -> bool:
+        """End a parked run: none of its waiting calls runs. False when it is not parked (any more)."""
+        parked = await self._store.unpark(task_id)
+        if parked is None:
+            return False
+        live = self._live.pop(task_id, None) or self._resumer.adopt(parked.run)
+        live.task.stop_reason, live.task.stopped_by, live.task.cancel_reason = stop, by, reason
+        await self._take_out(live, parked)
+        return True
+
+    async def aclose(self) -> None:
+        """Stop watching the time."""
+        await self._registry.aclose()
+
+    async def _answered(self, approval: Approval) -> None:
+        if live := self._live.get(approval.task_id):
+            decision = approval.decision or "deny"
+            await live.sink.emit(ApprovalDecided, approval.id, decision, approval.decided_by)
+        parked = await self._store.parked(approval.task_id)
+        if parked is None or not parked.is_decided:
+            return
+        parked = await self._store.unpark(approval.task_id)
+        if parked is None:
+            return  # somebody else was faster
+        await self._take_out(self._live.pop(approval.task_id, None) or self._resumer.adopt(parked.run), parked)
+
+    async def _take_out(self, live: LiveTask, parked: ParkedRun) -> None:
+        expiry = self._expiries.pop(parked.run.task_id, None)
+        if expiry is not None and expiry is not asyncio.current_task():
+            expiry.cancel()
+        token = secrets.token_hex(16)
+        while True:
+            with contextlib.suppress(AdmissionUnavailable):
+                claimed = await self._admission.claim(parked.run.session_key, token)
+                if claimed is not None:
+                    self._resumer.resume(live, claimed[1], parked)
+                    return
+            # The coordinator is away, or the lease from before the question has not run out yet.
+            await asyncio.sleep(_CLAIM_RETRY_S)
+
+    async def _expire_at(self, when: float) -> None:
+        # In steps: the wall clock may be set, and the machine may sleep.
+        while (left := when - self._now()) > 0:
+            await asyncio.sleep(min(left, 30.0))
+        await self.expire()
+
+
+def verdicts(parked: ParkedRun) -> dict[str, str]:
+    """For each call of a parked run: "" = run it, else the result that the model gets instead."""
+    found = {call.id: "" for call in parked.message.tool_calls}
+    for approval in parked.approvals:
+        match approval.status:
+            case "allowed":
+                found[approval.call_id] = ""
+            case "denied":
+                found[approval.call_id] = DENIED.format(by=approval.decided_by or "a person")
+            case "pending" | "expired" | "void":
+                found[approval.call_id] = EXPIRED_TEXT
+    return found | dict(parked.refused)
+
+
+def parked_run(run: RunInput, state: RunState, asked: Sequence[Approval], elapsed_s: float) -> ParkedRun:
+    """What has to be kept of a run that waits for these answers."""
+    assert state.running is not None, "only a message with calls can wait"
+    return ParkedRun(
+        run=run,
+        message=state.running,
+        approvals=tuple(asked),
+        turns=state.turns,
+        tool_calls=state.tool_calls,
+        steps=state.steps,
+        usage=state.usage,
+        answered=tuple(state.answered),
+        elapsed_s=elapsed_s,
+        denials=state.denials,
+        refused=tuple((call_id, text) for call_id, text in state.verdicts.items() if text),
+    )
+
+
+def state_of(parked: ParkedRun, fresh: RunState) -> RunState:
+    """The state with which a parked run goes on, on top of one that was made anew."""
+    return replace(
+        fresh,
+        turns=parked.turns,
+        tool_calls=parked.tool_calls,
+        steps=parked.steps,
+        usage=parked.usage,
+        answered=list(parked.answered),
+        running=parked.message,
+        verdicts=verdicts(parked),
+        denials=parked.denials,
+    )
