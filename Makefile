@@ -27,8 +27,8 @@ $(VENV)/.dev: requirements-dev.lock $(VENV)/.product
 demo: $(VENV)/.product ## the local playground: no account, no key (options: ARGS="--port 9000 --no-open")
 	@$(PY) -m bots demo $(ARGS)
 
-chat: $(VENV)/.product ## one question in the terminal: make chat ARGS='"What is 2*(3+4)?"'
-	@$(PY) -m harness run $(ARGS)
+chat: $(VENV)/.product ## talk to the agent in the terminal (without a key: ARGS="--model scripted")
+	@$(PY) -m harness chat $(ARGS)
 
 test: $(VENV)/.dev ## format, lint, types, import rules and the whole test suite
 	@$(PY) -m ruff format --check .

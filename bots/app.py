@@ -83,9 +83,10 @@ async def service(settings: Settings) -> AsyncGenerator[Service]:
     provider, system = provider_from(settings), settings.system_prompt()
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(provider.aclose)
-        url = settings.redis_url
+        url, valkey = settings.redis_url, None
         if url is None:
-            url = await stack.enter_async_context(EmbeddedValkey(settings.bots_data_dir))
+            valkey = EmbeddedValkey(settings.bots_data_dir)
+            url = await stack.enter_async_context(valkey)
         admission = RedisAdmission(
             url, lease_ttl=settings.lease_ttl_s, queue_cap=settings.queue_cap, busy_policy=settings.busy_policy
         )
@@ -120,6 +121,8 @@ async def service(settings: Settings) -> AsyncGenerator[Service]:
         transport = SlackTransport(gateway.handle, signing_secret, slack)
         running = Service(settings, platforms, runtime, admission, [transport.route])
 
+        if valkey is not None:
+            background.start(valkey.keep_alive(), "valkey")
         background.start(Inbox(url, boot_id=admission.boot_id).run(_obey(runtime)), "inbox")
         background.start(sweep(admission, runtime), "sweeper")
         await slack.start()
@@ -147,8 +150,14 @@ async def serve(settings: Settings) -> None:
         )
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
+
+        def on_signal() -> None:
+            if stop.is_set():
+                running.runtime.hurry()  # asked twice: the drain is over
+            stop.set()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, on_signal)
         serving = loop.create_task(server.serve(sockets=[listener]))
         stopping = loop.create_task(stop.wait())
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)

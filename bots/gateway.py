@@ -45,6 +45,7 @@ TOO_OLD_S: Final = 30 * 60
 """A message that arrives later than this after it was written (an outage) is not run: its moment may have passed."""
 DEDUPE_S: Final = 48 * 3600
 BOT_REMOVED: Final = "the bot was removed from the chat"
+REFUSAL_EVERY_S: Final = 20
 NOTICE_S: Final = 60.0
 """How long a notice may wait until it fits the platform's rate limits."""
 PRIVATE_REFUSAL_EVERY_S: Final = 3600
@@ -59,8 +60,8 @@ class ChatMemory(Protocol):
         """Was the bot part of this conversation in the last 7 days?"""
         ...
 
-    async def repeated_stop(self, session_key: str, user: str) -> bool:
-        """Did this person say stop here a moment ago already? Remembers that they do now."""
+    async def note_stop(self, session_key: str, user: str) -> int:
+        """Note a stop of this person; when their last one here was, in ms of the coordinator's clock, 0 if long ago."""
         ...
 
     async def first_time(self, session_key: str, name: str, seconds: float) -> bool:
@@ -182,7 +183,11 @@ class Gateway:
         chat = event.ref.chat
         speaker = "" if chat.kind == "dm" else event.sender.user
         origin = Origin(event.ref.message, event.dedupe_id, event.sender.id, speaker, address.as_mapping())
-        outcome = await self._runtime.start(self._session(chat, event.sender), event.text, origin=origin)
+        try:
+            outcome = await self._runtime.start(self._session(chat, event.sender), event.text, origin=origin)
+        except ValueError:
+            # Longer than admission keeps; sending it again cannot help, so it must not be delivered again either.
+            return await self._once(event, lambda: self._say(address, self._strings(chat).too_long))
         if not isinstance(outcome, Refused):
             return "queued" if isinstance(outcome, Queued) else "started"
         strings = self._strings(chat)
@@ -194,15 +199,24 @@ class Gateway:
             case "recalled":
                 return "ignored"
             case "full":
-                await self._once(event, lambda: self._say(address, strings.queue_full))
+                await self._refusal(event, address, strings.queue_full)
             case "busy":
-                await self._once(event, lambda: self._say(address, strings.busy))
+                await self._refusal(event, address, strings.busy)
             case _:
                 assert_never(outcome.reason)
         return "refused"
 
+    async def _refusal(self, event: MessageReceived, address: ReplyAddress, text: str) -> None:
+        """Say once in a while that nothing more is taken: a flood must not be answered by a flood."""
+        key = self._session(event.ref.chat, event.sender)
+        if await self._memory.first_time(key, f"no:{address.scope}:{event.sender.user}", REFUSAL_EVERY_S):
+            await self._say(address, text)
+
     async def _stop(self, chat: ChatRef, user: UserRef, address: ReplyAddress, *, announce: bool) -> Outcome:
-        """Stop what runs in the session; said twice, also drop what the writer has waiting."""
+        """Stop what runs in the session; said again, also drop what the writer had waiting at the first time.
+
+        Without anything of theirs running, it is what they have waiting that they mean.
+        """
         key = self._session(chat, user)
         activity = await self._runtime.activity(key)
         running = activity.running
@@ -214,11 +228,12 @@ class Gateway:
                 await self._whisper(address, strings.not_yours if running else strings.nothing_to_stop)
                 return "answered"
             return "ignored"
-        again = await self._memory.repeated_stop(key, user.id)
-        if mine and (again or not stoppable):
-            for run in mine:
-                await self._runtime.cancel_task(key, run.task_id, by=user.id, reason="stop")
-            await self._whisper(address, strings.queue_cleared.format(count=len(mine)))
+        stopped_at = await self._memory.note_stop(key, user.id)
+        dropped = [run for run in mine if not stoppable or run.queued_at_ms <= stopped_at]
+        for run in dropped:
+            await self._runtime.cancel_task(key, run.task_id, by=user.id, reason="stop")
+        if dropped:
+            await self._whisper(address, strings.queue_cleared.format(count=len(dropped)))
         if running is not None and stoppable:
             await self._runtime.cancel_task(key, running.task_id, by=user.id, reason="stop")
         return "stopped"
@@ -318,13 +333,16 @@ class Gateway:
 
 async def _told(write: Callable[[], Awaitable[None]]) -> None:
     """Post a notice, waiting for its turn in the rate limits; behind the event's back, which is answered at once."""
-    async with asyncio.timeout(NOTICE_S):
-        while True:
-            try:
-                await write()
-            except RateLimited as error:
-                await asyncio.sleep(error.seconds)
-                continue
-            except PlatformError as error:
-                log.warning("a notice could not be posted", code=error.code, reason=str(error))
-            return
+    try:
+        async with asyncio.timeout(NOTICE_S):
+            while True:
+                try:
+                    await write()
+                except RateLimited as error:
+                    await asyncio.sleep(error.seconds)
+                else:
+                    return
+    except TimeoutError:
+        log.warning("a notice did not fit the rate limits and was left out")
+    except PlatformError as error:
+        log.warning("a notice could not be posted", code=error.code, reason=str(error))

@@ -73,7 +73,10 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """Not taken, and nothing was stored. `task_id`: the task that the duplicate belongs to, when known."""
+    """Not taken: nothing of it will run, also when it is delivered again.
+
+    `task_id`: what the first delivery of a duplicate became, when known.
+    """
 
     reason: RefusalReason
     task_id: str = ""
@@ -238,7 +241,7 @@ class _Answer:
 
     token: str
     task_id: str
-    outcome: Admitted | Waiting
+    outcome: AdmitOutcome
 
 
 class InProcessAdmission:
@@ -283,16 +286,16 @@ class InProcessAdmission:
 
         session = self._sessions.setdefault(run.session_key, _Session())
         if session.running is None and not session.waiting:
-            outcome = Admitted(self._start(session, run, token))
+            outcome: AdmitOutcome = Admitted(self._start(session, run, token))
         elif self._busy_policy == "reject":
-            return Denied("busy")
+            outcome = Denied("busy")
         elif len(session.waiting) >= self._cap:
-            return Denied("full")
+            outcome = Denied("full")
         else:
             session.waiting.append(replace(run, queued_at_ms=self._now_ms()))
             outcome = Waiting(len(session.waiting))
         _remember(self._answers, known, _Answer(token, run.task_id, outcome))
-        if origin.message_id:
+        if origin.message_id and not isinstance(outcome, Denied):
             _remember(self._by_message, (chat, origin.message_id), (run.session_key, run.task_id))
         return outcome
 

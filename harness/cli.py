@@ -1,42 +1,42 @@
-"""The `harness` command: one question in the terminal.
+"""The `harness` command: one question or a conversation in the terminal.
 
 Exit codes: 0 completed, 1 failed, 2 wrong use or a missing setting, 130 canceled.
 """
 
 import asyncio
 import logging
-import os
 import signal
 import sys
-from collections.abc import Callable
-from typing import Annotated, NoReturn
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
 
 import structlog
 import typer
-from rich.console import Console
 from structlog.typing import EventDict, WrappedLogger
 
 from harness import __version__
-from harness.admission import InProcessAdmission
-from harness.engine import Engine, Limits
 from harness.errors import ConfigError
-from harness.events import Event
-from harness.providers.select import provider_from
 from harness.reporters.base import Reporter
 from harness.reporters.jsonl import JsonLinesReporter
-from harness.reporters.terminal import TerminalReporter
-from harness.runtime import Refused, Runtime
+from harness.reporters.timeline import TimelineReporter
 from harness.settings import KernelSettings
 from harness.status import TaskStatus
-from harness.stores.memory import MemorySessionStore
-from harness.tools.base import by_name
-from harness.tools.builtin import default_tools
-from harness.tools.executor import ToolExecutor
+from harness.terminal.assembly import opened, with_model
+from harness.terminal.keyboard import is_terminal, unechoed
+from harness.terminal.streams import Output, answer_reporter, console_on, reconfigure
+from harness.terminal.turn import Asker, Turns
 
 EXIT_CODES = {TaskStatus.COMPLETED: 0, TaskStatus.CANCELED: 130, TaskStatus.INTERRUPTED: 130}
 USAGE = 2
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+NoStream = Annotated[bool, typer.Option("--no-stream", help="show the answer when it is complete")]
+Model = Annotated[str | None, typer.Option(help="the model's name, or `scripted` for the built-in one")]
+Allow = Annotated[
+    list[str] | None, typer.Option(metavar="TOOL", help="run this tool without asking; may be given several times")
+]
 
 
 @app.callback()
@@ -49,29 +49,66 @@ def run(
     prompt: Annotated[str | None, typer.Argument(help="the question; read from standard input when left out")] = None,
     *,
     json: Annotated[bool, typer.Option("--json", help="one JSON object per event and line")] = False,
-    no_stream: Annotated[bool, typer.Option("--no-stream", help="show the answer when it is complete")] = False,
-    model: Annotated[str | None, typer.Option(help="the model's name, or `scripted` for the built-in one")] = None,
+    timeline: Annotated[bool, typer.Option("--timeline", help="show every event, and a summary at the end")] = False,
+    no_stream: NoStream = False,
+    model: Model = None,
+    allow: Allow = None,
 ) -> None:
-    """Answer one question, with tools, and exit."""
+    """Answer one question, with tools, and exit.
+
+    A tool that needs permission asks on the terminal; where there is none, and with --json, it is denied at once.
+    """
+    if json and timeline:
+        _fail("--json and --timeline show the same events: choose one of them.")
     prompt = _readable(_piped() if prompt is None else prompt)
     if not prompt.strip():
         _fail('There is no question. Write it behind the command: harness run "What time is it?"')
     try:
         settings = _settings(model, no_stream=no_stream)
         # JSON is UTF-8 everywhere; of plain text a sign that the terminal lacks must not end the answer.
-        _reconfigure(sys.stdout, **({"encoding": "utf-8"} if json else {"errors": "replace"}))
-        reporter: Reporter = (
-            JsonLinesReporter(sys.stdout)
-            if json
-            else TerminalReporter(sys.stdout, Console(stderr=True, highlight=False))
-        )
-        output = _Output(reporter)
-        status = asyncio.run(_run(settings, prompt, output))
+        reconfigure(sys.stdout, **({"encoding": "utf-8"} if json else {"errors": "replace"}))
+        output = Output(_reporter(json=json, timeline=timeline))
+        status = _until_killed(_run(settings, prompt, output, allow or (), may_ask=not json))
     except ConfigError as error:
         _fail(str(error))
-    if output.error is not None:
-        output.close()
-    raise typer.Exit(EXIT_CODES.get(status, 1))
+    _end(output, status)
+
+
+@app.command()
+def chat(
+    *,
+    no_stream: NoStream = False,
+    model: Model = None,
+    allow: Allow = None,
+    state: Annotated[Path | None, typer.Option(envvar="XDG_STATE_HOME", hidden=True)] = None,
+) -> None:
+    """Talk over many turns; /help there lists the commands. Of a pipe each line is one turn."""
+    from harness.repl import Chat
+    from harness.repl import chat as converse  # here, because `run` starts faster without a line editor
+
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  # None when closed
+        _fail("Standard input is closed: there is nobody to talk to.")
+    at_terminal = is_terminal(sys.stdin) and is_terminal(sys.stdout)
+    reconfigure(sys.stdout, errors="replace")
+    console = console_on(sys.stdout if at_terminal else sys.stderr, plain=not at_terminal)
+    output = Output(answer_reporter(console, plain=not at_terminal))
+    # The base directory specification: a relative value is invalid and has to be ignored.
+    base = state if state is not None and state.is_absolute() else Path.home() / ".local" / "state"
+
+    def started(conversation: Chat) -> None:
+        output.stop = conversation.leave
+
+    async def talk() -> TaskStatus:
+        async with opened(_settings(model, no_stream=no_stream), allow=allow or ()) as kernel:
+            folder = base / "harness-bots" if at_terminal else None
+            return await converse(kernel, lambda: output, console, state=folder, started=started)
+
+    try:
+        status = _until_killed(talk())
+    except ConfigError as error:
+        _fail(str(error))
+    # At a terminal the person has seen how each turn ended; a script learns it by the exit code.
+    _end(output, TaskStatus.COMPLETED if at_terminal and status is not TaskStatus.INTERRUPTED else status)
 
 
 @app.command()
@@ -95,33 +132,6 @@ def main() -> None:
     app()
 
 
-class _Output:
-    """The reporter, until its stream breaks: then nobody reads the answer (`| head`), and the run is stopped."""
-
-    def __init__(self, reporter: Reporter) -> None:
-        self.error: OSError | None = None
-        self.stop: Callable[[], object] = lambda: None
-        self._reporter = reporter
-
-    async def emit(self, event: Event) -> None:
-        """Pass the event on."""
-        if self.error is not None:
-            return
-        try:
-            await self._reporter.emit(event)
-        except OSError as error:
-            self.error = error
-            self.stop()
-
-    def close(self) -> None:
-        """Say what broke, unless it was a reader who had enough, and exit."""
-        # What is left in the buffer would break again when the interpreter flushes it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(self.error, BrokenPipeError):
-            typer.echo(f"harness: the answer cannot be written: {self.error}", err=True)
-            raise typer.Exit(1)
-
-
 def _only_faults(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """What failed is shown by the reporter already; a log line adds something only where there is a traceback."""
     if not event.get("exc_info"):
@@ -129,17 +139,19 @@ def _only_faults(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
     return event
 
 
+def _reporter(*, json: bool, timeline: bool) -> Reporter:
+    if json:
+        return JsonLinesReporter(sys.stdout)
+    if timeline:
+        return TimelineReporter(sys.stdout, console_on(sys.stdout))
+    return answer_reporter(console_on(sys.stderr))
+
+
 def _piped() -> str:
     if sys.stdin is None or sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison]  # None when closed
         return ""
-    _reconfigure(sys.stdin, errors="surrogateescape")
+    reconfigure(sys.stdin, errors="surrogateescape")
     return sys.stdin.read()
-
-
-def _reconfigure(stream: object, **options: str) -> None:
-    # What replaces a standard stream, in a test or a notebook, need not be able to.
-    if (change := getattr(stream, "reconfigure", None)) is not None:
-        change(**options)
 
 
 def _readable(text: str) -> str:
@@ -149,40 +161,65 @@ def _readable(text: str) -> str:
 
 def _settings(model: str | None, *, no_stream: bool) -> KernelSettings:
     settings = KernelSettings.load()
-    changes: dict[str, object] = {}
-    if model == "scripted":
-        changes["model_protocol"] = "scripted"
-    elif model is not None:
-        changes["openai_model"] = model
-    if no_stream:
-        changes["model_stream"] = False
-    return settings.model_copy(update=changes)
+    if model is not None:
+        settings = with_model(settings, model)
+    return settings.model_copy(update={"model_stream": False}) if no_stream else settings
 
 
-async def _run(settings: KernelSettings, prompt: str, output: _Output) -> TaskStatus:
-    system = settings.system_prompt()
-    provider = provider_from(settings)
-    executor = ToolExecutor(by_name(default_tools()), timeout_s=settings.tool_timeout_s)
-    engine = Engine(provider, executor, Limits.of(settings), system=system)
-    runtime = Runtime(engine, MemorySessionStore(), InProcessAdmission())
-    try:
-        outcome = await runtime.start("terminal", prompt, output)
-        assert not isinstance(outcome, Refused), "a fresh runtime refuses nothing"
-        output.stop = lambda: outcome.task.cancel("the output is closed")
-        if output.error is not None:
-            output.stop()  # it broke at the first event already
+async def _run(
+    settings: KernelSettings, prompt: str, output: Output, allow: Sequence[str], *, may_ask: bool
+) -> TaskStatus:
+    async with opened(settings, allow=allow) as kernel:
+        turns = Turns(kernel.runtime, _asker() if may_ask else None)
+        output.stop = turns.interrupt
         # The first Ctrl-C ends the run in order, the connection to the model included; the second is Python's own.
         loop = asyncio.get_running_loop()
 
         def interrupt() -> None:
             loop.remove_signal_handler(signal.SIGINT)
-            outcome.task.cancel("Ctrl-C")
+            turns.interrupt()
 
         loop.add_signal_handler(signal.SIGINT, interrupt)
-        return await outcome.task.wait()
-    finally:
-        await runtime.aclose()
-        await provider.aclose()
+        try:
+            with unechoed():
+                return await turns.run("terminal", prompt, output)
+        finally:
+            await turns.aclose()
+
+
+def _asker() -> Asker | None:
+    """Who can be asked: the person at the terminal, also when the answer itself goes into a file."""
+    if not is_terminal(sys.stdin):
+        return None
+    stream = next((stream for stream in (sys.stdout, sys.stderr) if is_terminal(stream)), None)
+    if stream is None:
+        return None
+    from harness.terminal.question import TerminalAsker
+
+    return TerminalAsker(stream, console_on(stream))
+
+
+def _until_killed(work: Coroutine[Any, Any, TaskStatus]) -> TaskStatus:
+    """Run it. A polite kill ends it in order as well: a terminal that does not echo must get its echo back."""
+
+    async def main() -> TaskStatus:
+        task = asyncio.current_task()
+        assert task is not None
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        return await work
+
+    try:
+        return asyncio.run(main())
+    except asyncio.CancelledError:
+        return TaskStatus.INTERRUPTED
+
+
+def _end(output: Output, status: TaskStatus) -> NoReturn:
+    if output.error is not None and (message := output.close()):
+        typer.echo(f"harness: {message}", err=True)
+        raise typer.Exit(1)
+    raise typer.Exit(EXIT_CODES.get(status, 1))
 
 
 def _fail(message: str) -> NoReturn:

@@ -7,13 +7,14 @@ is canceled or fails leaves what it had in `RunState`, and `Runtime` writes it d
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from harness.approval import Approval
 from harness.errors import LimitExceeded, ProviderError
 from harness.events import (
+    MessageRetracted,
     ModelDelta,
     ModelEnded,
     ModelReasoning,
@@ -24,7 +25,7 @@ from harness.events import (
 )
 from harness.gate import ApprovalGate
 from harness.history import prepare_history
-from harness.messages import AssistantMessage, Message, Text, ToolCall, ToolResult, Usage
+from harness.messages import AssistantMessage, Message
 from harness.providers.base import (
     Completed,
     ModelProvider,
@@ -33,13 +34,12 @@ from harness.providers.base import (
     StreamingProvider,
     TextDelta,
 )
-from harness.reporters.base import EventSink
+from harness.run_state import FAILURES_BEFORE_REMINDER, RunState
 from harness.settings import KernelSettings
 from harness.stores.memory import MemoryGrantStore
-from harness.tools.executor import CANCELED, Caller, ToolExecutor
+from harness.tools.executor import ToolExecutor
 from harness.watchdog import Watchdog
 
-FAILURES_BEFORE_REMINDER: Final = 3
 MAX_DENIALS: Final = 3
 REMINDER: Final = "This very call has failed several times now. Do not repeat it: change it, or answer without it."
 REFUSED: Final = "This call is not permitted here. Do not make it again; go on without it."
@@ -71,60 +71,6 @@ class Limits:
             model_retries=settings.model_retries,
             stream=settings.model_stream,
         )
-
-
-@dataclass(slots=True)
-class RunState:
-    """One run while it goes on. Owned by one asyncio task; nothing in it is shared with another run."""
-
-    sink: EventSink
-    caller: Caller
-    history: list[Message]
-    save: Callable[[Sequence[Message]], Awaitable[None]]
-    turns: int = 0
-    tool_calls: int = 0
-    steps: int = 0
-    usage: Usage = field(default_factory=Usage)
-    answered: list[str] = field(default_factory=list[str])
-    pieces: list[str] = field(default_factory=list[str])
-    running: AssistantMessage | None = None
-    verdicts: dict[str, str] = field(default_factory=dict[str, str])
-    results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
-    denials: int = 0
-    failures: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-
-    @property
-    def answer(self) -> str:
-        """All text shown so far, turns separated by a blank line, exactly as a card shows it."""
-        return "\n\n".join([text for text in (*self.answered, "".join(self.pieces)) if text])
-
-    def note_failures(self, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> int:
-        """Count calls that failed again with the same arguments; the highest count once a reminder is due, else 0."""
-        failed: dict[tuple[str, str], int] = {}
-        for call, result in zip(calls, results, strict=True):
-            if result.is_error:
-                key = (call.name, call.raw_arguments)
-                failed[key] = self.failures.get(key, 0) + 1
-        self.failures = failed
-        most = max(failed.values(), default=0)
-        return most if most >= FAILURES_BEFORE_REMINDER else 0
-
-    def unsaved(self, *, canceled: bool) -> list[Message]:
-        """What a run that ended early still has to write down.
-
-        Calls that were under way get a result that says so, since nobody knows whether they took effect.
-        """
-        if self.running is not None:
-            return [
-                self.running,
-                *(
-                    self.results.get(call.id) or ToolResult(call.id, call.name, CANCELED, is_error=True)
-                    for call in self.running.tool_calls
-                ),
-            ]
-        if text := "".join(self.pieces):
-            return [AssistantMessage((Text(text),), "interrupted" if canceled else "failed")]
-        return []
 
 
 class Engine:
@@ -227,8 +173,12 @@ class Engine:
 
     async def _before_retry(self, state: RunState, error: ProviderError, attempt: int, elapsed: float) -> None:
         """Wait until the request may be sent again; raises the error when it may not."""
-        # Once something was shown the same request must not run again behind the person's back.
-        if state.pieces or not error.retryable or attempt > self.limits.model_retries:
+        # Once something was shown the same request must not run again behind the person's back: only a surface that can
+        # take the text back, and says so, gets one replay.
+        replay = bool(state.pieces)
+        if replay and (state.replayed or not state.sink.can_retract):
+            raise error
+        if not error.retryable or attempt > self.limits.model_retries:
             raise error
         delay = retry_delay(attempt, error.retry_after)
         if elapsed + delay > RETRY_TOTAL_S:
@@ -238,11 +188,14 @@ class Engine:
                 retry_after=error.retry_after,
                 status=error.status,
             ) from error
+        if replay:
+            state.replayed = True
+            state.pieces.clear()
+            await state.sink.emit(MessageRetracted, error.kind)
         await state.sink.emit(ModelRetrying, attempt, delay, error.kind)
         await asyncio.sleep(delay)
 
     async def _ask(self, state: RunState, request: ModelRequest) -> AssistantMessage:
-        # What runs for each piece of an answer is kept flat: up to here few frames, from here on few calls.
         provider = self.provider
         if not (self.limits.stream and isinstance(provider, StreamingProvider)):
             message = await provider.generate(request)

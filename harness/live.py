@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from harness.engine import RunState
 from harness.events import RunEnded, RunError, TaskStateChanged
 from harness.messages import Usage
 from harness.reporters.base import EventSink
+from harness.run_state import RunState
 from harness.status import StopReason, TaskStatus
 from harness.task import Task
 

@@ -16,11 +16,11 @@ import structlog
 
 from harness.admission import Admission, Lease, RunInput
 from harness.approval import Approval, Decision
-from harness.engine import RunState
 from harness.errors import AdmissionUnavailable
 from harness.events import ApprovalDecided, ApprovalRequested
 from harness.gate import ApprovalGate
 from harness.live import LiveTask
+from harness.run_state import RunState
 from harness.status import StopReason, TaskStatus
 from harness.stores.base import ParkedRun, ParkingStore
 from harness.task_registry import TaskRegistry

@@ -30,7 +30,7 @@ from harness.admission import (
     Waiting,
 )
 from harness.approval import Approval, Decision
-from harness.engine import Engine, RunState
+from harness.engine import Engine
 from harness.errors import ERROR_KINDS, AdmissionUnavailable, LimitExceeded, ProviderError, StaleFence
 from harness.events import RunError, RunStarted, StepTaken, TaskStateChanged
 from harness.gate import ApprovalGate
@@ -39,6 +39,7 @@ from harness.live import LiveTask
 from harness.messages import Message, UserMessage
 from harness.parking import Parking, parked_run, state_of
 from harness.reporters.base import CanDetach, EventSink, Reporter, SilentReporter
+from harness.run_state import RunState
 from harness.status import StopReason, TaskStatus
 from harness.stores.base import ParkedRun, ParkingStore, SessionStore
 from harness.stores.memory import MemoryParkingStore
@@ -135,7 +136,10 @@ class Runtime:
             return Refused("closed")
         run = RunInput(uuid.uuid4().hex, session_key, prompt, origin or Origin())
         # Shielded: when the caller goes away in the middle, an admitted run must still be worked on.
-        return await asyncio.shield(self._registry.start(self._admit(run, reporter), f"admit {run.task_id}"))
+        outcome = await asyncio.shield(self._registry.start(self._admit(run, reporter), f"admit {run.task_id}"))
+        if isinstance(outcome, AdmissionUnavailable):
+            raise outcome
+        return outcome
 
     async def run(
         self, session_key: str, prompt: str, reporter: Reporter | None = None, *, origin: Origin | None = None
@@ -215,19 +219,27 @@ class Runtime:
             async with asyncio.timeout(drain_s):
                 await self._idle.wait()
         except TimeoutError:
-            for live in list(self._live.values()):
-                live.task.cancel(STOPPING, stop=StopReason.INTERRUPTED)
+            self.hurry()
             await self._idle.wait()
         await self._parking.aclose()
         await self._registry.aclose()
 
-    async def _admit(self, run: RunInput, reporter: Reporter | None) -> StartOutcome:
+    def hurry(self) -> None:
+        """Wait for no running task any longer: each ends now, honestly, as interrupted."""
+        for live in list(self._live.values()):
+            live.task.cancel(STOPPING, stop=StopReason.INTERRUPTED)
+
+    async def _admit(self, run: RunInput, reporter: Reporter | None) -> StartOutcome | AdmissionUnavailable:
         # Known before the answer comes: a FINISH here may hand the waiting run over before ADMIT has replied.
         task = Task(run)
         sink = EventSink(task, reporter or self._reporter_for(run))
         live = self._waiting[run.task_id] = LiveTask(task, sink)
         try:
             outcome = await self._admission.admit(run, secrets.token_hex(16))
+        except AdmissionUnavailable as error:
+            # Returned, not raised: an outage is the caller's to deal with and no fault of a background task.
+            self._waiting.pop(run.task_id, None)
+            return error
         except BaseException:
             self._waiting.pop(run.task_id, None)
             raise

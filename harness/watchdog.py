@@ -12,11 +12,14 @@ class Watchdog:
     so `alive` is one assignment: a timer per piece of text would cost more than the piece itself.
     """
 
+    __slots__ = ("_cancelling", "_due", "_expired", "_idle", "_last", "_limit", "_loop", "_now", "_task", "_timer")
+
     def __init__(self, *, first: float, idle: float) -> None:
         self._limit = first
         self._idle = idle
         self._loop = asyncio.get_running_loop()
-        self._last = self._loop.time()
+        self._now = self._loop.time
+        self._last = self._now()
         self._task: asyncio.Task[object] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
@@ -25,7 +28,7 @@ class Watchdog:
 
     def alive(self) -> None:
         """Something has just arrived."""
-        self._last = self._loop.time()
+        self._last = self._now()
         self._limit = self._idle
 
     @property

@@ -1,12 +1,14 @@
 """The card of one task: folds events, and shows the newest view as often as the platform allows.
 
 Nothing here makes the model wait: `emit` folds and returns, a loop of its own writes. One write is under way at a time,
-and it always carries the newest view, so a slow platform costs intermediate views and nothing else.
+and it always carries the newest view, so a slow platform costs intermediate views and nothing else. That holds for the
+wait behind other cards too: the view is taken when the card's turn has come.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 import structlog
@@ -27,6 +29,13 @@ EDIT_DEADLINE_S: Final = 60.0
 """How long the final view is tried as an edit before it goes out as a new message."""
 GIVE_UP_S: Final = 600.0
 _BACKOFF_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
+FIRST_REFUSAL_PAUSE_S: Final = 30.0
+"""How long nothing is written after the platform refused a view; doubles with each further refusal."""
+LONGEST_REFUSAL_PAUSE_S: Final = 120.0
+
+
+class _Pointless(Exception):
+    """The request was recalled before anything of it was shown."""
 
 
 class Deck:
@@ -78,6 +87,11 @@ class CardReporter:
         self._throttle = CardThrottle()
         self._chars = 0
         self._recalled = False
+        self._turn_wait: asyncio.Timeout | None = None
+        self._refused: CardView | None = None
+        self._refusals = 0
+        self._resume_at = 0.0
+        self._logged: set[str] = set()
         self._wake = asyncio.Event()
         self._wants_any_change = False
         self._writer: asyncio.Task[None] | None = None
@@ -100,6 +114,9 @@ class CardReporter:
             self._chars += len(event.text)
         elif type(event) is TaskStateChanged and event.to is TaskStatus.CANCELED:
             self._recalled = event.reason == RECALLED
+            if self._recalled and self._shown is None and self._turn_wait is not None:
+                # There will be no card, so those who wait behind it need not wait any longer.
+                self._turn_wait.reschedule(asyncio.get_running_loop().time())
         if view is before or self._detached:
             return
         self._view = view
@@ -131,15 +148,23 @@ class CardReporter:
             await self._until_due()
             view = self._newest()
             if view.phase.is_final:
-                await self._write_final(view)
+                await self._write_final()
                 return
             try:
-                await self._surface.show(view, self._priority(view))
+                async with self._turn(self._priority(view)):
+                    # Only now: it may have changed, ended, or become pointless while other cards went first.
+                    view = self._newest()
+                    if view.phase.is_final:
+                        # The place is kept, so the final view still comes before the cards behind this one.
+                        continue
+                    await self._surface.show(view, self._priority(view))
             except (RateLimited, Unavailable) as error:
                 failures += 1
                 # What cannot wait may have come while the write was under way: `_pause` would sleep through it.
                 if not _state_differs(self._view, view):
                     await self._pause(_seconds(error, failures))
+                continue
+            except _Pointless:
                 continue
             except MessageGone:
                 # Somebody deleted the card: they do not want to see it.
@@ -152,20 +177,49 @@ class CardReporter:
                     self._on_chat_gone()
                 return
             except (Refused, NotAuthorised) as error:
-                # The same content would be refused again: wait for the final one.
-                _log_refusal(error)
-                await self._until_final()
+                self._log_refusal(error)
+                self._back_off(view)
                 continue
-            except Exception:
-                # A fault of ours must not leave the card behind as it is: the end is tried once more.
-                log.exception("card could not be written", task=view.task_id)
-                await self._until_final()
+            except Exception as error:
+                # A fault of ours, perhaps with one view only: it must not leave the card behind as it is.
+                self._log_fault(error)
+                self._back_off(view)
                 continue
-            failures = 0
+            failures = self._refusals = 0
+            self._refused = None
             self._shown = view
             self._throttle.shown(self._clock(), self._chars)
 
-    async def _write_final(self, view: CardView) -> None:
+    @asynccontextmanager
+    async def _turn(self, priority: Priority) -> AsyncGenerator[None]:
+        """The surface's turn; `_Pointless` when the request is recalled while nothing has been shown of it."""
+        async with AsyncExitStack() as stack:
+            # The timeout is never due by itself: it is how `emit` ends the wait, and the wait alone. A write that is
+            # under way is not torn apart, because then nobody would know what became of it.
+            wait = asyncio.timeout(None)
+            try:
+                async with wait:
+                    self._turn_wait = wait
+                    await stack.enter_async_context(self._surface.turn(priority))
+            except TimeoutError:
+                if wait.expired():
+                    raise _Pointless from None
+                raise
+            finally:
+                self._turn_wait = None
+            if self._recalled and self._shown is None:
+                raise _Pointless
+            yield
+
+    def _back_off(self, view: CardView) -> None:
+        """Write nothing for a while, and this view never again: it would be refused again."""
+        self._refused = view
+        pause = min(FIRST_REFUSAL_PAUSE_S * 2**self._refusals, LONGEST_REFUSAL_PAUSE_S)
+        self._refusals += 1
+        self._resume_at = self._clock() + pause
+
+    async def _write_final(self) -> None:
+        view = self._newest()
         if self._recalled and self._shown is None:
             # Deleted before anything was shown: an answer now would only point at the deletion.
             await self._deliver(self._surface.remove, EDIT_DEADLINE_S)
@@ -175,10 +229,12 @@ class CardReporter:
         # A card that cannot be removed must at least not look as if it went on.
 
         async def edit() -> None:
-            await self._surface.show(view, "final")
+            async with self._turn("final"):
+                # What came with the end, as its figures do, is there by the time a turn comes.
+                await self._surface.show(self._newest(), "final")
 
         async def repost() -> None:
-            await self._surface.repost(view)
+            await self._surface.repost(self._newest())
 
         if not await self._deliver(edit, EDIT_DEADLINE_S) and not await self._deliver(repost, GIVE_UP_S):
             log.error("the final state of a card could not be delivered", task=view.task_id, phase=view.phase.value)
@@ -199,10 +255,10 @@ class CardReporter:
                     return False
                 await asyncio.sleep(pause)
             except PlatformError as error:
-                _log_refusal(error)
+                self._log_refusal(error)
                 return False
-            except Exception:
-                log.exception("card could not be written")
+            except Exception as error:
+                self._log_fault(error)
                 return False
             else:
                 return True
@@ -212,7 +268,7 @@ class CardReporter:
         while True:
             self._wake.clear()
             view = self._newest()
-            if view is self._shown:
+            if view is self._shown or (self._refused is not None and view == self._refused):
                 self._wants_any_change = True
                 await self._wake.wait()
                 self._wants_any_change = False
@@ -228,7 +284,7 @@ class CardReporter:
             # Not even the rate limits: `_deliver` waits for them, within its deadline.
             return 0.0
         priority = self._priority(view)
-        wait = self._surface.wait_time(priority)
+        wait = max(self._surface.wait_time(priority), self._resume_at - now)
         if priority == "text":
             interval = self._surface.interval(len(self._deck))
             wait = max(wait, self._throttle.due_at(now, self._chars, interval) - now)
@@ -243,10 +299,18 @@ class CardReporter:
         finally:
             timer.cancel()
 
-    async def _until_final(self) -> None:
-        while not self._view.phase.is_final:
-            self._wake.clear()
-            await self._wake.wait()
+    def _log_refusal(self, error: PlatformError) -> None:
+        # The vendor's code says it all; a traceback would add nothing. Once for each kind, not for each try.
+        kind = error.code or type(error).__name__
+        if kind not in self._logged:
+            self._logged.add(kind)
+            log.error("card refused", code=error.code, reason=str(error), task=self._view.task_id)
+
+    def _log_fault(self, error: Exception) -> None:
+        kind = type(error).__name__
+        if kind not in self._logged:
+            self._logged.add(kind)
+            log.error("card could not be written", task=self._view.task_id, exc_info=error)
 
     def _priority(self, view: CardView) -> Priority:
         shown = self._shown
@@ -269,8 +333,3 @@ def _seconds(error: PlatformError, failures: int) -> float:
     if isinstance(error, RateLimited):
         return error.seconds
     return _BACKOFF_S[min(failures, len(_BACKOFF_S)) - 1]
-
-
-def _log_refusal(error: PlatformError) -> None:
-    # The vendor's code says it all; a traceback would add nothing.
-    log.error("card refused", code=error.code, reason=str(error))

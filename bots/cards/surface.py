@@ -1,5 +1,6 @@
 """Where a card is shown. A platform implements this; the reporter drives it."""
 
+from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
 from bots.cards.view import CardView
@@ -12,7 +13,10 @@ class CardSurface(Protocol):
 
     Contract: calls are never concurrent. Each raises `bots.platform.PlatformError` for what the platform does, and
     keeps what it knows to be shown, so that the next call sends only what differs. Showing a view that is shown
-    already sends nothing.
+    already sends nothing. A payload that was refused is not sent again; `Refused` is raised at once.
+
+    Where cards of one chat have to wait for each other, they do it in `turn`, not in `show`: the caller chooses the
+    view when its turn has come, so what goes out is never older than that.
     """
 
     def wait_time(self, priority: Priority) -> float:
@@ -23,11 +27,20 @@ class CardSurface(Protocol):
         """Seconds between two text edits of this card when so many cards are live."""
         ...
 
+    def turn(self, priority: Priority) -> AbstractAsyncContextManager[None]:
+        """Wait until this card may be posted, and keep the others of the chat waiting inside of the block.
+
+        Returns at once where nothing has to be posted. Raises `PlatformError` like every call. The wait may be
+        canceled, and a turn need not be used: either way the next card has its turn at once. The card keeps its place
+        until it has been posted: cards come in the order in which each first asked, however often one asks again.
+        """
+        ...
+
     async def show(self, view: CardView, priority: Priority) -> None:
         """Make the platform show this view: post it the first time, edit it from then on.
 
-        Long views take several messages. Raises `RateLimited` without having sent anything further when a write does
-        not fit the limits.
+        Long views take several messages; the state word of a final one is written last, when everything else is there.
+        Raises `RateLimited` without having sent anything further when a write does not fit the limits.
         """
         ...
 

@@ -1,6 +1,7 @@
 """The lines of a card as plain text, the same on every platform. Pure."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -8,7 +9,7 @@ from bots.cards.strings import Language, Strings
 from bots.cards.strings.en import EN
 from bots.cards.strings.zh import ZH
 from bots.cards.view import CardView, Phase, ToolRow
-from harness.runtime import EXPIRED
+from harness.runtime import EXPIRED, STOPPING
 
 _STRINGS: Final[Mapping[Language, Strings]] = {"en": EN, "zh": ZH}
 _ICONS: Final[Mapping[Phase, str]] = {
@@ -22,6 +23,9 @@ _ICONS: Final[Mapping[Phase, str]] = {
     Phase.TIMED_OUT: "⌛",
     Phase.INTERRUPTED: "⚡",
 }
+# Unified ideographs with extension A, the compatibility block, and the planes of the later extensions.
+_HAN: Final = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+_KANA_OR_HANGUL: Final = re.compile("[\u3041-\u3096\u30a1-\u30fa\u1100-\u11ff\uac00-\ud7af]")
 _ARGUMENTS_SHOWN = 80
 """Characters of a call's arguments in its row; the row is a hint, not the record."""
 
@@ -29,6 +33,17 @@ _ARGUMENTS_SHOWN = 80
 def strings_for(language: str) -> Strings:
     """The texts of a language; English for one that is not known."""
     return _STRINGS["zh"] if language == "zh" else _STRINGS["en"]
+
+
+def language_of(text: str, default: str) -> str:
+    """The language to answer a request in: `zh` when it is written in Chinese, else `default`.
+
+    A single Chinese word among others is enough: somebody who writes it reads it. Kana and Hangul tell other languages
+    that use the same characters.
+    """
+    if _KANA_OR_HANGUL.search(text):
+        return default
+    return "zh" if _HAN.search(text) else default
 
 
 def state_line(view: CardView, strings: Strings) -> str:
@@ -55,12 +70,12 @@ def notice_line(view: CardView, strings: Strings) -> str:
     if view.retry_attempt:
         return strings.retrying.format(attempt=view.retry_attempt)
     if view.phase is Phase.INTERRUPTED:
-        return strings.interrupted
+        return strings.interrupted_early if _never_began(view) else strings.interrupted
     if view.phase is Phase.CANCELED and view.reason == EXPIRED:
         return strings.expired
     if view.error is not None:
         reason = strings.errors[view.error]
-        return f"{reason} {strings.partial}" if view.text else reason
+        return strings.sentence_gap.join((reason, strings.partial)) if view.text.strip() else reason
     return ""
 
 
@@ -73,6 +88,12 @@ def footer_line(view: CardView, model: str, strings: Strings) -> str:
         parts.append(strings.footer_tokens.format(count=f"{tokens:,}"))
     parts.append(strings.footer_seconds.format(seconds=f"{view.seconds:.1f}"))
     return " · ".join(parts)
+
+
+def _never_began(view: CardView) -> bool:
+    # A run that was taken over from another process has nothing to show either, but its reason is another one.
+    nothing_shown = not view.text.strip() and not view.tools and not view.seconds
+    return nothing_shown and view.reason in ("", STOPPING)
 
 
 def _arguments(row: ToolRow) -> str:

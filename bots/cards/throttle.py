@@ -4,6 +4,7 @@ Two questions are kept apart: does the vendor's rate limit have room (`RateBudge
 that has come since the last edit (`CardThrottle`).
 """
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from typing import Final
 from bots.cards.surface import Priority
 
 RESERVED_SHARE: Final = 0.2
-"""Part of every limit that text may not use, so that finals, approvals and stops never wait behind it."""
+"""Part of a limit that is kept free for finals. Rounded up for text, which leaves at least one call to what cannot
+wait; rounded down for states, so that a limit of a few calls, as posts have, does not lose a third of itself."""
 FIRST_TEXT_CHARS: Final = 40
 FIRST_TEXT_SECONDS: Final = 0.3
 
@@ -40,7 +42,7 @@ class RateBudget:
         """Seconds until one more call of this priority fits; 0 = now."""
         now = self._clock()
         blocked = max(0.0, self._blocked_until.get(key, 0.0) - now)
-        allowed = limit.calls if priority == "final" else max(1, int(limit.calls * (1 - RESERVED_SHARE)))
+        allowed = _allowed(limit.calls, priority)
         sent = self._forget_old(key, limit, now)
         if len(sent) < allowed:
             return blocked
@@ -62,6 +64,17 @@ class RateBudget:
         while sent and sent[0] <= now - limit.per_seconds:
             sent.popleft()
         return sent
+
+
+def _allowed(calls: int, priority: Priority) -> int:
+    """How many of a limit's calls this priority may use."""
+    match priority:
+        case "final":
+            return calls
+        case "state":
+            return calls - int(calls * RESERVED_SHARE)
+        case "text":
+            return max(1, calls - math.ceil(calls * RESERVED_SHARE))
 
 
 class CardThrottle:

@@ -84,6 +84,20 @@ class EmbeddedValkey:
             await self.stop()
             raise
 
+    async def keep_alive(self, *, every_s: float = 1.0) -> None:
+        """Start the server anew, on its data, whenever it has died; runs until canceled.
+
+        Whoever started it has to: no init system looks after this one.
+        """
+        while True:
+            await asyncio.sleep(every_s)
+            if await asyncio.to_thread(_is_taken, self._home / "server.lock"):
+                continue
+            try:
+                await asyncio.to_thread(self._revive)
+            except ConfigError as error:
+                log.error("the embedded Valkey does not come back", reason=str(error))  # noqa: TRY400 - it says it all
+
     async def stop(self) -> None:
         """Let go; the last one ends the server, which writes its data out first. May be called twice."""
         await asyncio.to_thread(self._stop)
@@ -123,6 +137,15 @@ class EmbeddedValkey:
             raise
         self._users = users
         return f"unix://{quote(str(path))}"
+
+    def _revive(self) -> None:
+        if self._users is None:
+            return
+        deadline = time.monotonic() + self._timeout
+        with self._taken("start.lock", deadline):
+            if self._running(deadline) is None:
+                log.warning("the embedded Valkey has died; it is started again")
+                self._launch(server_binary(), deadline)
 
     def _running(self, deadline: float) -> Path | None:
         """The socket of the server that lives here, once it answers; None when there is none."""

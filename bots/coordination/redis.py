@@ -181,7 +181,7 @@ class RedisAdmission:
                 return Waiting(int(position))
             case ["duplicate", task_id]:
                 return Denied("duplicate", task_id)
-            case [reason]:
+            case [reason, *_]:
                 return Denied(_REFUSALS[reason])
             case other:
                 raise AssertionError(f"ADMIT answered {other!r}")
@@ -290,10 +290,10 @@ class RedisAdmission:
         """Was a request of the session taken within the last 7 days?"""
         return await self._in_order(lambda: self._command("EXISTS", self._keys(session_key).engaged)) == 1
 
-    async def repeated_stop(self, session_key: str, user: str) -> bool:
-        """Did this user already say stop in the session within the last 60 s? This one counts from now on."""
+    async def note_stop(self, session_key: str, user: str) -> int:
+        """Note that this user says stop here now; when they last did within a minute (Redis' clock, ms), else 0."""
         mark = self._keys(session_key).stop_mark(user)
-        return await self._run(scripts.REPEATED_STOP, [mark], [secrets.token_hex(8)]) == 1
+        return int(_words([await self._run(scripts.NOTE_STOP, [mark], [secrets.token_hex(8)])])[0])
 
     async def first_time(self, session_key: str, name: str, seconds: float) -> bool:
         """True once per `seconds` for this name in this chat, whichever replica asks."""

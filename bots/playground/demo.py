@@ -55,12 +55,12 @@ async def run_demo(*, port: int | None, open_browser: bool) -> int:
     except PortTakenError as error:
         print(f"{error} Choose another one with --port, or leave it out to get a free one.", file=sys.stderr)
         return 2
-    with _stop_signals() as stop:
-        return await _run(listener, stop, open_browser=open_browser)
+    with _stop_signals() as (stop, hurry):
+        return await _run(listener, stop, hurry, open_browser=open_browser)
 
 
-async def _run(listener: socket.socket, stop: asyncio.Event, *, open_browser: bool) -> int:
-    state = {"model": "", "service": "The bot is starting …"}
+async def _run(listener: socket.socket, stop: asyncio.Event, hurry: asyncio.Event, *, open_browser: bool) -> int:
+    state: dict[str, str | bool] = {"model": "", "service": "The bot is starting …"}
 
     def facts() -> JsonObject:
         return dict(state)
@@ -68,12 +68,12 @@ async def _run(listener: socket.socket, stop: asyncio.Event, *, open_browser: bo
     async with contextlib.AsyncExitStack() as stack:
         slack = await stack.enter_async_context(SlackServer().serving())
         model = await stack.enter_async_context(_model())
-        state["model"] = model.label
+        state["model"], state["scripted"] = model.label, model.faults is not None
         service_port = free_port(HOST)
         slack.event_urls.append(f"http://{HOST}:{service_port}/slack/events")
-        env = _service_env(slack, model, service_port)
+        env = _service_env(slack, model, service_port, page_port=listener.getsockname()[1])
         service = ServiceProcess(env=env, port=service_port, log=Path(env["BOTS_DATA_DIR"]) / "service.log")
-        stack.push_async_callback(service.stop)
+        stack.push_async_callback(service.stop, hurry)
         app = control_app([slack], model_faults=model.faults, facts=facts)
         url = await stack.enter_async_context(serve_asgi(app, listener=listener))
         await service.start()
@@ -88,11 +88,11 @@ async def _run(listener: socket.socket, stop: asyncio.Event, *, open_browser: bo
         if open_browser and _has_display():
             await asyncio.to_thread(webbrowser.open, url)
         await _keep_running(service, state, stop)
-        print("Stopping ...", flush=True)
+        print("Stopping; answers that are being written end first. Ctrl-C again cuts them short.", flush=True)
     return 0
 
 
-async def _keep_running(service: ServiceProcess, state: dict[str, str], stop: asyncio.Event) -> None:
+async def _keep_running(service: ServiceProcess, state: dict[str, str | bool], stop: asyncio.Event) -> None:
     """Start the service again whenever it dies, until `stop`."""
     while await _unless_stopped(stop, service.wait()):
         print(f"The service ended ({service.exit_code()}). Starting it again ...", flush=True)
@@ -142,13 +142,14 @@ async def _model() -> AsyncGenerator[_Model]:
         yield _Model("Model: scripted, no key set", env, server.set_fault)
 
 
-def _service_env(slack: SlackServer, model: _Model, port: int) -> dict[str, str]:
+def _service_env(slack: SlackServer, model: _Model, port: int, *, page_port: int) -> dict[str, str]:
     """The environment of the child: the machine's, the user's choice of model and language, and this playground.
 
     The rest of the user's settings stays out: a demo must touch neither their Redis nor their access rules.
     """
     configured = _configured()
-    data_dir = Path(configured.get("BOTS_DATA_DIR") or ".data/demo").absolute()
+    # By port: two playgrounds at once are two workspaces, and must not take each other's work for their own.
+    data_dir = Path(configured.get("BOTS_DATA_DIR") or f".data/demo-{page_port}").absolute()
     prompt_file = configured.get("SYSTEM_PROMPT_FILE")
     # A proxy for the outside world must not get the calls to this machine.
     no_proxy = ",".join(filter(None, (os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), HOST, "localhost")))
@@ -157,14 +158,15 @@ def _service_env(slack: SlackServer, model: _Model, port: int) -> dict[str, str]
         **{name: value for name, value in os.environ.items() if name not in _SETTINGS},
         **{name: value for name, value in configured.items() if name in _PASSED_ON},
         **({"SYSTEM_PROMPT_FILE": str(Path(prompt_file).absolute())} if prompt_file else {}),
-        **model.env,
+        # The scripted model hangs on request; nobody wants to watch that for a minute.
+        **({"IDLE_TIMEOUT_S": "15", **model.env} if model.faults is not None else model.env),
         "SLACK_BOT_TOKEN": slack.token,
         "SLACK_SIGNING_SECRET": slack.signing_secret,
         "SLACK_API_URL": slack.api_url,
         "BOTS_HOST": HOST,
         "BOTS_PORT": str(port),
         "BOTS_DATA_DIR": str(data_dir),
-        "DRAIN_S": "5",
+        "DRAIN_S": "3",
         "NO_PROXY": no_proxy,
         "no_proxy": no_proxy,
         "PYTHONPATH": os.pathsep.join(filter(None, (packages, os.environ.get("PYTHONPATH")))),
@@ -187,20 +189,19 @@ def _listener(port: int | None) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _stop_signals() -> Generator[asyncio.Event]:
-    """An event that Ctrl-C, SIGTERM and a closed terminal set. A second Ctrl-C ends the process the hard way."""
-    stop = asyncio.Event()
+def _stop_signals() -> Generator[tuple[asyncio.Event, asyncio.Event]]:
+    """Two events: Ctrl-C, SIGTERM and a closed terminal set the first; when they come again, the second."""
+    stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def request() -> None:
-        stop.set()
-        loop.remove_signal_handler(signal.SIGINT)
+        (hurry if stop.is_set() else stop).set()
 
     for name in signals:
         loop.add_signal_handler(name, request)
     try:
-        yield stop
+        yield stop, hurry
     finally:
         for name in signals:
             loop.remove_signal_handler(name)
@@ -214,5 +215,10 @@ def _has_display() -> bool:
 def _welcome(url: str, model: _Model, service: ServiceProcess) -> None:
     print(f"\n  Playground   {url}")
     print(f"  A local stand-in for Slack. {model.label}. Log of the bot: {service.log}")
-    print("\n  Try: mention the bot with `calc 2*(3+4)`, then with `long`, and delete that message while it answers.")
+    if model.faults is not None:
+        print(
+            "\n  Try: mention the bot with `calc 2*(3+4)`, then with `long`, and delete that message while it answers."
+        )
+    else:
+        print("\n  Try: mention the bot with a question, and delete your message while it answers.")
     print("  Ctrl-C stops everything.\n", flush=True)

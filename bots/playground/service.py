@@ -81,12 +81,16 @@ class ServiceProcess:
         if self._process is not None:
             await self._process.wait()
 
-    async def stop(self) -> None:
-        """SIGTERM, so that it drains; SIGKILL when it takes too long or when the caller is cancelled meanwhile."""
+    async def stop(self, hurry: asyncio.Event | None = None) -> None:
+        """SIGTERM, so that it drains, and a second one once `hurry` is set; SIGKILL when it takes too long.
+
+        SIGKILL also when the caller is cancelled meanwhile.
+        """
         process = self._process
         if process is None or process.returncode is not None:
             return
         process.terminate()
+        hurrying = asyncio.get_running_loop().create_task(_terminate_again(process, hurry))
         try:
             async with asyncio.timeout(_STOP_WITHIN_S):
                 await process.wait()
@@ -96,6 +100,8 @@ class ServiceProcess:
         except asyncio.CancelledError:
             process.kill()
             raise
+        finally:
+            hurrying.cancel()
 
     def exit_code(self) -> str:
         """How it ended, in words."""
@@ -108,3 +114,11 @@ class ServiceProcess:
         """The end of its log."""
         lines = self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:] if self.log.exists() else []
         return "Its last output:\n" + "\n".join(f"  {line}" for line in lines) if lines else "It said nothing."
+
+
+async def _terminate_again(process: asyncio.subprocess.Process, hurry: asyncio.Event | None) -> None:
+    if hurry is None:
+        return
+    await hurry.wait()
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()

@@ -5,9 +5,12 @@ connection reset, also when the first one was taken. Who may repeat what is deci
 """
 
 import asyncio
+import bisect
+import itertools
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
@@ -58,6 +61,84 @@ class Mark:
         return {"event_type": self.EVENT_TYPE, "event_payload": {"task": self.task, "part": self.part}}
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A place in a channel's line of posts: cards before notices, among equals the order of asking.
+
+    Whoever keeps it may step out of the line and come back to the same place.
+    """
+
+    is_notice: bool
+    number: int
+
+
+class _PostLine:
+    """Who may post to one channel next: one at a time, by `Place`, as soon as there is room.
+
+    One at a time, because two posts over two connections may overtake each other. `sleep` waits.
+    """
+
+    def __init__(self, sleep: Callable[[float], Awaitable[None]]) -> None:
+        self._sleep = sleep
+        self._waiting: list[_Ticket] = []
+        self._is_taken = False
+
+    @property
+    def is_free(self) -> bool:
+        """True when nobody posts and nobody waits."""
+        return not self._is_taken and not self._waiting
+
+    @asynccontextmanager
+    async def turn(self, place: Place, room: Callable[[], float], patience: float) -> AsyncGenerator[None]:
+        """Hold the line. `room`: seconds until a post fits; a wait longer than `patience` is `RateLimited`.
+
+        Leaving early, also by a cancellation, lets the next one through at once.
+        """
+        ticket = _Ticket(place)
+        bisect.insort(self._waiting, ticket, key=_place_of)
+        try:
+            await self._until_turn(ticket, room, patience)
+            self._is_taken = True
+        finally:
+            self._waiting.remove(ticket)
+            self._wake_first()
+        try:
+            yield
+        finally:
+            self._is_taken = False
+            self._wake_first()
+
+    async def _until_turn(self, ticket: "_Ticket", room: Callable[[], float], patience: float) -> None:
+        while True:
+            if self._is_taken or self._waiting[0] is not ticket:
+                ticket.wake.clear()
+                await ticket.wake.wait()
+                continue
+            seconds = room()
+            if seconds > patience:
+                raise RateLimited("chat.postMessage: not sent, our own limit", seconds=seconds, code="own_limit")
+            if seconds <= 0:
+                return
+            # Who comes during this sleep with a better place is first from then on, and sleeps as well.
+            await self._sleep(seconds)
+
+    def _wake_first(self) -> None:
+        if self._waiting:
+            self._waiting[0].wake.set()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ticket:
+    """One who waits in a line."""
+
+    place: Place
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+def _place_of(ticket: _Ticket) -> Place:
+    return ticket.place
+
+
 def open_session() -> aiohttp.ClientSession:
     """The session that all calls share; needs a running event loop."""
     return aiohttp.ClientSession(timeout=_TIMEOUT)
@@ -77,8 +158,8 @@ class SlackClient:
     """Slack's Web API for one workspace.
 
     Contract: methods raise `PlatformError`. A call that does not fit our rate limits raises `RateLimited` and is not
-    sent; a post waits for its turn a few seconds first. `rate_budget` is the share of the documented limits to use,
-    `sleep` waits.
+    sent; a post waits for its turn in its channel first, see `post_turn`. `rate_budget` is the share of the documented
+    limits to use, `sleep` waits.
     """
 
     def __init__(
@@ -93,7 +174,8 @@ class SlackClient:
         self._budget = budget
         self._rate_budget = rate_budget
         self._sleep = sleep
-        self._post_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._lines: WeakValueDictionary[str, _PostLine] = WeakValueDictionary()
+        self._numbers = itertools.count()
         self.team_id = ""
         """The workspace that the limits are counted for; set once it is known."""
 
@@ -130,11 +212,15 @@ class SlackClient:
         blocks: Sequence[Block] = (),
         mark: Mark | None = None,
         priority: Priority = "state",
+        place: Place | None = None,
+        has_turn: bool = False,
+        waits: bool = True,
     ) -> str:
         """Post a message, in the thread unless that is "", and give its ts. Slack unfolds no links in it.
 
         Waits its turn where the channel's limit has room within seconds; `RateLimited` where Slack wants us to be
-        quiet for longer.
+        quiet for longer. `place`: where to wait, at the end of the cards unless given; `waits` False: not at all, and
+        not before others who do. `has_turn`: the caller is inside `post_turn` for this channel.
         """
         body: dict[str, object] = {"channel": channel, "text": text, "unfurl_links": False, "unfurl_media": False}
         if thread:  # an empty thread_ts is an error, not the absence of one
@@ -143,18 +229,39 @@ class SlackClient:
             body["blocks"] = blocks
         if mark is not None:
             body["metadata"] = mark.as_metadata()
-        method = "chat.postMessage"
-        # One at a time, in the order of the calls, and so waiting here: else the cards of quick messages would overtake
-        # each other, over several connections as well as while they wait for the channel's limit.
-        async with self._post_turns.setdefault(channel, asyncio.Lock()):
-            patience = limits.POST_PATIENCE_SECONDS / min(1.0, self._rate_budget)
+        patience = limits.POST_PATIENCE_SECONDS / min(1.0, self._rate_budget) if waits else 0.0
+        line = self._line(channel)
+        if has_turn:
+            # Only the second post of one turn waits here.
             while 0 < (seconds := self.post_wait(channel, priority)) <= patience:
                 await self._sleep(seconds)
-            answer = await self._within(self._post_key(channel), limits.CHAT_POST, priority, method, body=body)
+            answer = await self._post(channel, priority, body)
+        elif waits or line.is_free:
+            async with line.turn(place or self.place(), lambda: self.post_wait(channel, priority), patience):
+                answer = await self._post(channel, priority, body)
+        else:
+            limit = limits.scaled(limits.CHAT_POST, self._rate_budget)
+            seconds = max(limit.per_seconds / limit.calls, self.post_wait(channel, priority))
+            raise RateLimited("chat.postMessage: not sent, others go first", seconds=seconds, code="own_limit")
         ts = answer.get("ts")
         if not isinstance(ts, str) or not ts:
             raise Unavailable("chat.postMessage: the answer has no ts", ambiguous=True)
         return ts
+
+    def place(self, *, is_notice: bool = False) -> Place:
+        """A place at the end of the cards, or of the notices, of whatever channel it is used for."""
+        return Place(is_notice, next(self._numbers))
+
+    @asynccontextmanager
+    async def post_turn(self, channel: str, place: Place, priority: Priority) -> AsyncGenerator[None]:
+        """Wait until one post to the channel may be sent, and keep all others waiting inside of the block.
+
+        What is posted can be chosen inside, so it is the newest there is. A turn that is not used costs nothing.
+        `RateLimited` where Slack wants us to be quiet for longer than minutes.
+        """
+        line = self._line(channel)
+        async with line.turn(place, lambda: self.post_wait(channel, priority), limits.TURN_PATIENCE_SECONDS):
+            yield
 
     async def post_privately(self, channel: str, thread: str, user: str, text: str) -> None:
         """Show a message to one member of a channel; Slack does not keep it."""
@@ -177,8 +284,11 @@ class SlackClient:
         except MessageGone:
             return
 
-    async def find(self, channel: str, thread: str, mark: Mark, *, after: str) -> str:
-        """The ts of the message that carries this mark, "" when there is none. `after`: the ts to look from."""
+    async def find(self, channel: str, thread: str, mark: Mark, *, after: str) -> str | None:
+        """The ts of the message that carries this mark, "" when there is none. `after`: the ts to look from.
+
+        None when there is more after it than we read, so that neither can be said.
+        """
         method = "conversations.replies" if thread else "conversations.history"
         params: dict[str, object] = {
             "channel": channel,
@@ -187,19 +297,36 @@ class SlackClient:
             **({"ts": thread} if thread else {}),
             **({"oldest": after} if after else {}),
         }
-        answer = await self._within(self._key(method), limits.CONVERSATIONS, "final", method, params=params)
-        messages = answer.get("messages")
-        for message in cast("list[object]", messages) if isinstance(messages, list) else []:
-            if isinstance(message, Mapping) and _carries(cast("JsonObject", message), mark):
-                ts = cast("JsonObject", message).get("ts")
-                return ts if isinstance(ts, str) else ""
-        return ""
+        for _ in range(limits.LOOKUP_PAGES):
+            answer = await self._within(self._key(method), limits.CONVERSATIONS, "final", method, params=params)
+            messages = answer.get("messages")
+            if not isinstance(messages, list):
+                return None
+            for message in cast("list[object]", messages):
+                if isinstance(message, Mapping) and _carries(cast("JsonObject", message), mark):
+                    ts = cast("JsonObject", message).get("ts")
+                    return ts if isinstance(ts, str) else None
+            cursor = _next_cursor(answer)
+            if not cursor:
+                return None if answer.get("has_more") else ""
+            params["cursor"] = cursor
+        return None
 
     def _key(self, method: str) -> str:
         return f"{method}:{self.team_id}"
 
     def _post_key(self, channel: str) -> str:
         return f"chat.postMessage:{self.team_id}:{channel}"
+
+    def _line(self, channel: str) -> _PostLine:
+        # Kept by those who wait in it: a workspace has more channels than anybody posts to at a time.
+        line = self._lines.get(channel)
+        if line is None:
+            line = self._lines[channel] = _PostLine(self._sleep)
+        return line
+
+    async def _post(self, channel: str, priority: Priority, body: JsonObject) -> JsonObject:
+        return await self._within(self._post_key(channel), limits.CHAT_POST, priority, "chat.postMessage", body=body)
 
     def _wait(self, key: str, limit: RateLimit, priority: Priority) -> float:
         return self._budget.wait_time(key, limits.scaled(limit, self._rate_budget), priority)
@@ -242,6 +369,12 @@ class SlackClient:
             # Without the cause: its text holds the request.
             raise failure from None
         return cast("JsonObject", data) if isinstance(data, Mapping) else {}
+
+
+def _next_cursor(answer: JsonObject) -> str:
+    metadata = answer.get("response_metadata")
+    cursor = cast("JsonObject", metadata).get("next_cursor") if isinstance(metadata, Mapping) else ""
+    return cursor if isinstance(cursor, str) else ""
 
 
 def _carries(message: JsonObject, mark: Mark) -> bool:

@@ -40,6 +40,9 @@ CHAT_POST: Final = RateLimit(3, 3.0)
 
 # Ours: how long a post waits for room in its channel. A longer wait comes from a 429; by then there is newer text.
 POST_PATIENCE_SECONDS: Final = 5.0
+# Ours: how long a card's turn waits for room. It may be long, because what is shown is chosen only when the turn comes,
+# and it must be, because whoever steps out of the line during a 429 loses the order of the requests.
+TURN_PATIENCE_SECONDS: Final = 600.0
 # Ours: seconds between two edits of one card; faster is not seen as smoother and eats the workspace's tier.
 UPDATE_FLOOR_SECONDS: Final = 1.5
 
@@ -48,6 +51,8 @@ BODY_BYTES: Final = 1_048_576
 SIGNATURE_AGE_SECONDS: Final = 300
 # /reference/methods/conversations.replies: page size; a card is looked for among the messages after its request
 LOOKUP_PAGE: Final = 200
+# Ours: pages that are read before a look-up counts as undecided.
+LOOKUP_PAGES: Final = 5
 
 
 def scaled(limit: RateLimit, rate_budget: float) -> RateLimit:

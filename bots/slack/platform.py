@@ -121,8 +121,15 @@ class SlackPlatform:
         return SlackCard(self.client, address, task_id, strings=strings_for(language), model=self._model)
 
     async def say(self, address: ReplyAddress, text: str) -> None:
-        """See `ChatPlatform`. Not repeated when it is unclear whether it arrived."""
-        await self.client.post(address.chat, address.thread, text=clip(text, UPDATE_TEXT))
+        """See `ChatPlatform`. Not repeated when it is unclear whether it arrived; comes after the cards that wait."""
+        await self.client.post(
+            address.chat,
+            address.thread,
+            text=clip(text, UPDATE_TEXT),
+            # Less than a card in every way: it also leaves room for one that comes next.
+            priority="text",
+            place=self.client.place(is_notice=True),
+        )
 
     async def say_privately(self, address: ReplyAddress, text: str) -> None:
         """See `ChatPlatform`. Not kept by Slack in channels; a plain message in a DM, where nobody else reads it."""

@@ -149,10 +149,15 @@ class SlackTransport:
         if inbound is None:
             _log_outcome(delivery, "", "ignored", started)
             return Response(status_code=200)
-        answer = await self._bolt.async_dispatch(
-            # The mode for bodies that are parsed already; in the other one Bolt would parse the JSON a second time.
-            AsyncBoltRequest(mode="socket_mode", body=dict(delivery.payload), context={_INBOUND: inbound})
-        )
+        try:
+            answer = await self._bolt.async_dispatch(
+                # The mode for bodies that are parsed already; in the other one Bolt would parse the JSON once more.
+                AsyncBoltRequest(mode="socket_mode", body=dict(delivery.payload), context={_INBOUND: inbound})
+            )
+        except (AttributeError, KeyError, TypeError, IndexError) as error:
+            # What our handler raises is answered below; this is Bolt stumbling over a field of the wrong shape.
+            log.warning("slack.malformed", reason=f"{type(error).__name__} in Bolt: {error}", id=delivery.id)
+            return Response(status_code=400)
         outcome = answer.body if answer.status == 200 else {503: "unavailable"}.get(answer.status, "failed")
         _log_outcome(delivery, type(inbound).__name__, outcome, started)
         return Response(status_code=answer.status, headers=_RETRY_AFTER if answer.status == 503 else None)

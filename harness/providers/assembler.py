@@ -3,8 +3,8 @@
 The rules are about what a chunk says, not about who sent it; what truly differs per server is in the profile.
 """
 
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from harness.errors import ProviderError
 from harness.messages import AssistantMessage, JsonObject, Part, Text, ToolCall, Usage
@@ -242,16 +242,16 @@ class ChatAssembler:
         return Usage(self._input_estimate, max(1, chars // _CHARS_PER_TOKEN), estimated=True)
 
 
-def _only_content(chunk: JsonObject) -> str:
+def _only_content(chunk: Mapping[str, Any]) -> str:
     """The text of a chunk that brings nothing else, as nearly all chunks of an answer do; "" for any other chunk."""
-    # The casts say no more than the checks behind them; `as_list` and `as_object` would cost a call each.
-    choices = cast("list[object] | None", chunk.get("choices"))
+    # The types say no more than the checks behind them: `as_list`, `as_object` or a cast would cost a call each.
+    choices: list[Any] | None = chunk.get("choices")
     if not isinstance(choices, list) or len(choices) != 1:
         return ""
-    choice = cast("dict[str, object] | None", choices[0])
+    choice: dict[str, Any] | None = choices[0]
     if not isinstance(choice, dict) or choice.get("index") or choice.get("finish_reason") or "usage" in choice:
         return ""
-    delta = cast("dict[str, object] | None", choice.get("delta"))
+    delta: dict[str, object] | None = choice.get("delta")
     if not isinstance(delta, dict) or len(delta) != 1:
         return ""
     if chunk.get("usage") or "error" in chunk or "base_resp" in chunk or "x_groq" in chunk:

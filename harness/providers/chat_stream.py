@@ -1,15 +1,97 @@
-"""Where the reader of bytes and the assembler of chunks meet. Pure."""
+"""Where the bytes of one response become items: the reader of events and the assembler of chunks, put together."""
 
+import asyncio
 import json
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, Self
 
+import aiohttp
+import httpx2
 import orjson
 
 from harness.errors import ProviderError
 from harness.messages import JsonObject
 from harness.providers.assembler import ChatAssembler
-from harness.providers.base import StreamItem
+from harness.providers.base import Completed, StreamItem
 from harness.providers.sse import SseReader
 from harness.providers.wire import as_object
+
+TRANSPORT_ERRORS: Final = (httpx2.HTTPError, httpx2.StreamError, aiohttp.ClientError, OSError, TimeoutError)
+"""What reading a response raises when the connection breaks."""
+_DRAIN_S: Final = 0.1
+
+
+class ChatStream:
+    """The items of one response, `Completed` last; raises `ProviderError` after the items that came before it.
+
+    `read` gives the next bytes of the body as they arrive, b"" at its end; `broken` makes an error of what it raises.
+
+    One object with a buffer, where generators within generators would say the same: those would be entered and left
+    again one by one for each piece of text.
+    """
+
+    __slots__ = ("_assembler", "_broken", "_error", "_items", "_over", "_read", "_reader")
+
+    def __init__(
+        self,
+        read: Callable[[], Awaitable[bytes]],
+        assembler: ChatAssembler,
+        broken: Callable[[BaseException], ProviderError],
+    ) -> None:
+        self._read = read
+        self._assembler = assembler
+        self._broken = broken
+        self._reader = SseReader()
+        self._items: deque[StreamItem] = deque()
+        self._error: ProviderError | None = None
+        self._over = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> StreamItem:
+        items = self._items
+        while not items:
+            if self._over:
+                await self._end()
+            try:
+                chunk = await self._read()
+            except TRANSPORT_ERRORS as error:
+                self._over = True
+                raise self._broken(error) from error
+            self._take(chunk)
+        return items.popleft()
+
+    def _take(self, chunk: bytes) -> None:
+        """Read one chunk of the body. A failure waits until the items before it are taken."""
+        reader, assembler = self._reader, self._assembler
+        try:
+            for payload in reader.feed(chunk):
+                self._items.extend(assembler.feed(parse_chunk(payload, assembler)))
+                if assembler.error is not None:
+                    raise assembler.error
+            if reader.done or not chunk:
+                self._over = True
+                self._items.extend(close_stream(reader, assembler))
+                self._items.append(Completed(assembler.finish(done=reader.done or reader.body is not None)))
+        except ProviderError as error:
+            self._over = True
+            self._error = error
+
+    async def _end(self) -> None:
+        """Everything is taken: raise what comes after the last item."""
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        if self._reader.done:
+            # Read past the end mark to the end of the response, so that the connection can be used again.
+            with suppress(TimeoutError, *TRANSPORT_ERRORS):
+                async with asyncio.timeout(_DRAIN_S):
+                    while await self._read():
+                        pass
+        raise StopAsyncIteration
 
 
 def parse_chunk(payload: bytes | bytearray, assembler: ChatAssembler) -> JsonObject:

@@ -4,11 +4,10 @@ The SDK builds and sends the request and gives typed errors; the response body i
 the SDK's typed chunks cost several times as much and cannot tell a finished stream from one that broke off.
 """
 
-import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Final, cast
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
 
 import aiohttp
 import httpx2
@@ -20,17 +19,15 @@ from harness.messages import AssistantMessage
 from harness.providers.assembler import ChatAssembler
 from harness.providers.base import Completed, ModelRequest, StreamItem
 from harness.providers.chat_messages import chat_messages, chat_tools
-from harness.providers.chat_stream import close_stream, parse_chunk
+from harness.providers.chat_stream import TRANSPORT_ERRORS, ChatStream
 from harness.providers.failures import clean, from_status
 from harness.providers.profiles import ProviderProfile, profile_for
-from harness.providers.sse import SseReader
+from harness.providers.transport import RESPONSE, ModelHttpClient
 from harness.providers.wire import new_call_id
 
 DEFAULT_BASE_URL: Final = "https://api.openai.com/v1"
 _CONNECT_TIMEOUT_S: Final = 10.0
-_DRAIN_S: Final = 0.1
 _CHARS_PER_TOKEN: Final = 4
-_TRANSPORT_ERRORS: Final = (httpx2.HTTPError, httpx2.StreamError, aiohttp.ClientError, OSError, TimeoutError)
 _PARAMETER_STATUSES: Final = frozenset({400, 422})
 
 
@@ -64,7 +61,7 @@ class OpenAIChatProvider:
             base_url=base_url,
             max_retries=0,  # the engine retries, visibly
             timeout=timeout,
-            http_client=openai.DefaultAioHttpClient(timeout=timeout),
+            http_client=ModelHttpClient(timeout),
             # The body is read raw, so it must not come compressed; a stream gains nothing from it anyway.
             default_headers={"Accept-Encoding": "identity"},
         )
@@ -86,11 +83,7 @@ class OpenAIChatProvider:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[StreamItem]]:
         """Entering sends the request and waits for the response's headers; leaving closes the exchange."""
         async with self._exchange(request, stream=True) as response:
-            items = self._items(request, response)
-            try:
-                yield items
-            finally:
-                await items.aclose()
+            yield self._items(request, response)
 
     async def aclose(self) -> None:
         """Release the connections. May be called twice."""
@@ -118,7 +111,7 @@ class OpenAIChatProvider:
                 if refused is None:
                     raise self._status_error(error) from None
                 self._refused.add(refused)
-            except (openai.APIConnectionError, *_TRANSPORT_ERRORS) as error:
+            except (openai.APIConnectionError, *TRANSPORT_ERRORS) as error:
                 raise self._transport_error(error) from error
             except (openai.OpenAIError, ValueError, TypeError) as error:
                 # Nothing was sent: a key that is no header value, a tool schema that is no JSON.
@@ -139,27 +132,9 @@ class OpenAIChatProvider:
                 extra["parallel_tool_calls"] = profile.parallel_tool_calls
         return {name: value for name, value in extra.items() if name not in self._refused}
 
-    async def _items(self, request: ModelRequest, response: httpx2.Response) -> AsyncGenerator[StreamItem]:
-        reader = SseReader()
+    def _items(self, request: ModelRequest, response: httpx2.Response) -> ChatStream:
         assembler = ChatAssembler(self._profile, self._new_id, input_estimate=_estimate(request))
-        body = _body(response)
-        try:
-            async for chunk in body:
-                for payload in reader.feed(chunk):
-                    for item in assembler.feed(parse_chunk(payload, assembler)):
-                        yield item
-                    if assembler.error is not None:
-                        raise assembler.error
-                if reader.done:
-                    break
-        except _TRANSPORT_ERRORS as error:
-            raise self._transport_error(error) from error
-        for item in close_stream(reader, assembler):
-            yield item
-        message = assembler.finish(done=reader.done or reader.body is not None)
-        yield Completed(message)
-        if reader.done:
-            await _drain(body)
+        return ChatStream(_reading(response), assembler, self._transport_error)
 
     def _status_error(self, error: openai.APIStatusError) -> ProviderError:
         text = error.response.text
@@ -181,19 +156,13 @@ class OpenAIChatProvider:
         return ProviderError("timeout" if timed_out else "connection", message)
 
 
-def _body(response: httpx2.Response) -> AsyncIterator[bytes]:
-    # The stream itself is the cheapest reading: no layer that decodes, counts and re-cuts each chunk.
-    if response.headers.get("content-encoding", "identity") == "identity":
-        return aiter(cast("httpx2.AsyncByteStream", response.stream))
-    return response.aiter_bytes()
-
-
-async def _drain(body: AsyncIterator[bytes]) -> None:
-    """Read past the end mark to the end of the response, so that the connection can be used again."""
-    with suppress(TimeoutError, *_TRANSPORT_ERRORS):
-        async with asyncio.timeout(_DRAIN_S):
-            async for _ in body:
-                pass
+def _reading(response: httpx2.Response) -> Callable[[], Awaitable[bytes]]:
+    """How the next bytes of the body are got; b"" at its end."""
+    arrived: aiohttp.ClientResponse | None = response.extensions.get(RESPONSE)
+    if arrived is not None and response.headers.get("content-encoding", "identity") == "identity":
+        return arrived.content.readany
+    body = response.aiter_bytes()
+    return lambda: anext(body, b"")
 
 
 def _refused_parameter(error: openai.APIStatusError, extra: dict[str, object]) -> str | None:

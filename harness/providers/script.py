@@ -104,6 +104,7 @@ _ABOUT_THE_PAST = re.compile(
 _CJK_CLASS = r"\u2e80-\u9fff\uff00-\uffef\u201c\u201d"
 _CJK = re.compile(r"[\u3400-\u9fff]")
 _PIECE = re.compile(rf"\s*(?:[{_CJK_CLASS}]{{1,2}}|[^\s{_CJK_CLASS}]+)|\s+\Z")
+_SPEAKER = re.compile(r"^[^\s:：][^:：\n]{0,40}: (?=\S)")
 _QUOTE_CHARS: Final = 120
 
 
@@ -202,7 +203,8 @@ def _friendly(heard: Heard, *, chinese: bool) -> str:
 
 
 def _quoted(text: str) -> str:
-    line = " ".join(text.split())
+    # In a chat with several people each message names its speaker first; people do not quote that.
+    line = _SPEAKER.sub("", " ".join(text.split()))
     return line if len(line) <= _QUOTE_CHARS else line[:_QUOTE_CHARS].rstrip() + "…"
 
 

@@ -16,8 +16,8 @@ TRY_SHORT: Final = (
     "Ask me what you said first, and you will see that I follow the thread."
 )
 REMEMBER: Final = (
-    "Yes, I remember. The first thing you said here was “{first}”. Before this message you have written to me "
-    "{count} time(s), and all of it is still in front of me."
+    "Yes, I remember. The first thing you said here was “{first}”. Messages from you before this one: {count}, and all "
+    "of it is still in front of me."
 )
 REMEMBER_NOTHING: Final = (
     "This is the first message that I have from you here, so there is nothing earlier to remember. Write again in the "

@@ -18,7 +18,7 @@ def provider_from(settings: KernelSettings) -> ModelProvider:
         )
         raise ConfigError(
             f"No model is set up: set {missing} (and OPENAI_BASE_URL for another OpenAI-compatible endpoint) in the "
-            "environment or in .env, or try the built-in one with --model scripted or MODEL_PROTOCOL=scripted."
+            "environment or in .env. To try without one: MODEL_PROTOCOL=scripted, or harness run --model scripted."
         )
     from harness.providers.openai_chat import OpenAIChatProvider
     from harness.providers.profiles import profile_for

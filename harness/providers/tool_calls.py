@@ -9,6 +9,7 @@ One set of rules instead of a case per server; each rule reads only what the fra
 5. Arguments are appended, but a fragment that repeats all of a complete text replaces it.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -198,7 +199,11 @@ def _id_text(value: object) -> str:
 def _arguments_text(value: object) -> str:
     if value is None or isinstance(value, str):
         return value or ""
-    return orjson.dumps(value).decode()
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        # A whole number beyond 64 bits, which JSON may hold and orjson does not write.
+        return json.dumps(value, ensure_ascii=False)
 
 
 def _is_object(text: str) -> bool:

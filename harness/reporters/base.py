@@ -1,6 +1,5 @@
 """What a reporter is, and the one place that hands events to it."""
 
-from collections.abc import Coroutine
 from typing import Any, Protocol, runtime_checkable
 
 import structlog
@@ -32,6 +31,16 @@ class CanDetach(Protocol):
         ...
 
 
+@runtime_checkable
+class CanRetract(Protocol):
+    """A reporter that can take back text it has shown, such as an edited card; a terminal cannot."""
+
+    @property
+    def can_retract(self) -> bool:
+        """Whether it can right now."""
+        ...
+
+
 class SilentReporter:
     """Shows nothing: the caller reads the task itself."""
 
@@ -49,10 +58,21 @@ class EventSink:
         self.reporter = reporter
         self.reporter_failures = 0
 
-    def emit(self, cls: type[Any], *fields: Any) -> Coroutine[Any, Any, None]:
+    @property
+    def can_retract(self) -> bool:
+        """Can what was shown be taken back?"""
+        return isinstance(self.reporter, CanRetract) and self.reporter.can_retract
+
+    async def emit(self, cls: type[Any], *fields: Any) -> None:
         """Publish one event: `await sink.emit(ModelDelta, "text")`. Fields follow the envelope in order."""
-        # No coroutine of its own around `publish`: this happens for every piece of text.
-        return self.publish(cls(*self.task.next_envelope(), *fields))
+        # Says what `publish` says, without a call of it: this happens for every piece of text.
+        task = self.task
+        event: Event = cls(*task.next_envelope(), *fields)
+        task.record(event)
+        try:
+            await self.reporter.emit(event)
+        except Exception:
+            self._note_failure(event)
 
     async def publish(self, event: Event) -> None:
         """Publish an event that has its envelope already."""
@@ -60,6 +80,9 @@ class EventSink:
         try:
             await self.reporter.emit(event)
         except Exception:
-            self.reporter_failures += 1
-            if self.reporter_failures == 1:  # a broken reporter breaks at every event: say it once
-                log.exception("reporter failed", task=self.task.id, kind=event.kind)
+            self._note_failure(event)
+
+    def _note_failure(self, event: Event) -> None:
+        self.reporter_failures += 1
+        if self.reporter_failures == 1:  # a broken reporter breaks at every event: say it once
+            log.exception("reporter failed", task=self.task.id, kind=event.kind)

@@ -14,6 +14,11 @@ class JsonLinesReporter:
     def __init__(self, out: IO[str]) -> None:
         self._out = out
 
+    @property
+    def can_retract(self) -> bool:
+        """Readers get `message:retracted` and act on it."""
+        return True
+
     async def emit(self, event: Event) -> None:
         """Write one line."""
         self._out.write(_line(to_json(event)) + "\n")

@@ -9,6 +9,11 @@ class RecordingReporter:
     def __init__(self) -> None:
         self.events: list[Event] = []
 
+    @property
+    def can_retract(self) -> bool:
+        """Readers get `message:retracted` and act on it."""
+        return True
+
     async def emit(self, event: Event) -> None:
         """Remember the event."""
         self.events.append(event)

@@ -94,14 +94,16 @@ class AdmissionSuite:
         outcomes = [await admission.admit(request(name), f"token-{name}") for name in "bcd"]
         assert outcomes == [Waiting(1), Waiting(2), Waiting(3)]
 
-    async def test_a_full_queue_refuses_and_stores_nothing(self, new_admission: NewAdmission) -> None:
-        """The same request may come again later."""
+    async def test_a_full_queue_refuses_for_good(self, new_admission: NewAdmission) -> None:
+        """The person was told to send it again: a late second delivery must not run beside that."""
         admission = new_admission(queue_cap=1)
         lease = await admitted(admission, "a")
         await waiting(admission, "b")
         assert await admission.admit(request("c"), "token-c") == Denied("full")
+        assert await admission.admit(request("c"), "token-c") == Denied("full"), "a repeat gets the same answer"
         await admission.finish(lease, "next")
-        assert await admission.admit(request("c"), "token-c2") == Waiting(1)
+        assert await admission.admit(request("c"), "token-c2") == Denied("duplicate", "task-c")
+        assert await admission.admit(request("d"), "token-d") == Waiting(1)
 
     async def test_policy_reject(self, new_admission: NewAdmission) -> None:
         """Nobody ever waits."""
@@ -109,7 +111,7 @@ class AdmissionSuite:
         lease = await admitted(admission, "a")
         assert await admission.admit(request("b"), "token-b") == Denied("busy")
         assert await admission.finish(lease, "next") == Handover()
-        await admitted(admission, "b")
+        await admitted(admission, "c")
 
     async def test_fifty_racing_duplicates_start_once(self, new_admission: NewAdmission) -> None:
         """One start; every other one is a duplicate of it."""

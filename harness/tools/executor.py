@@ -22,6 +22,7 @@ MAX_RESULT_CHARS: Final = 16_000
 STOP_GRACE_S: Final = 2.0
 """How long a tool that is told to stop may take; after that nobody waits for it any more."""
 NO_PERMISSION: Final = "This call was not permitted."
+CUT_OFF: Final = "The task ended before this call was finished; whether it took effect is unknown."
 CANCELED: Final = "Canceled by the person before it finished; whether it took effect is unknown."
 
 

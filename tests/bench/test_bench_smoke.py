@@ -43,7 +43,12 @@ async def test_quick_run() -> None:
     for case in (*delta["cases"].values(), *growth["cases"].values()):
         assert 0 < case["cpu_us_per_delta"]["min"] <= case["cpu_us_per_delta"]["median"]
         assert case["deltas_per_read"] > 0
+    assert delta["baseline"].startswith("bare_asyncio")
+    assert delta["ratio"] > 0
     assert delta["ratio_to_bare_uvloop"] > 0
+    drawing = growth["slack_drawing"]
+    assert [drawing["cases"][name]["views"] for name in ("long", "short")] == [2, 4]
+    assert drawing["cases"]["long"]["messages_written"] >= drawing["cases"]["long"]["views"]
     for row in (delta, growth):
         for target in row["targets"].values():
             assert set(target) == {"at_most", "reached"}

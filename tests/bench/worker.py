@@ -10,6 +10,7 @@ import resource
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -70,6 +71,7 @@ class ReadCounter:
         self.reads = 0
         self.bytes = 0
         self._port = port
+        self._classes: dict[type, type] = {}
         self._connect = loop.create_connection
         loop.create_connection = self._counted  # type: ignore[method-assign]
 
@@ -80,7 +82,10 @@ class ReadCounter:
     async def _counted(self, factory: Callable[[], Any], *args: Any, **options: Any) -> Any:
         def counted_factory() -> Any:
             protocol = factory()
-            protocol.__class__ = self._counting(type(protocol))
+            # One class for all connections, as there is without counting: the interpreter speeds up code that meets
+            # one class only, and with a class for each connection the counting would cost more than the reading.
+            cls = type(protocol)
+            protocol.__class__ = self._classes.get(cls) or self._classes.setdefault(cls, self._counting(cls))
             return protocol
 
         sock = options.get("sock")
@@ -115,6 +120,9 @@ class MemorySurface:
     def interval(self, live_cards: int) -> float:
         limit = scaled(CHAT_UPDATE, RATE_BUDGET)
         return max(UPDATE_FLOOR_SECONDS, live_cards * limit.per_seconds / limit.calls)
+
+    def turn(self, priority: Priority) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
 
     async def show(self, view: CardView, priority: Priority) -> None:
         self.view = view

@@ -2,13 +2,23 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import structlog
 
 from bots.cards import reporter as reporter_module
-from bots.cards.reporter import EDIT_DEADLINE_S, GIVE_UP_S, RECALLED, CardReporter, Deck
+from bots.cards.reporter import (
+    EDIT_DEADLINE_S,
+    FIRST_REFUSAL_PAUSE_S,
+    GIVE_UP_S,
+    LONGEST_REFUSAL_PAUSE_S,
+    RECALLED,
+    CardReporter,
+    Deck,
+)
 from bots.cards.surface import Priority
 from bots.cards.throttle import FIRST_TEXT_CHARS
 from bots.cards.view import CardView, Phase
@@ -41,7 +51,7 @@ class Clock:
 class Surface:
     """A `CardSurface` in memory. `behaviour`: what each write does, first in first out, then all is well.
 
-    An exception is raised, an event is waited for first, a function is called.
+    An exception is raised, an event is waited for first, a function is called. `line`: what each turn waits for.
     """
 
     def __init__(self) -> None:
@@ -53,6 +63,9 @@ class Surface:
         self.pace = 0.0
         self.live_cards: list[int] = []
         self.in_flight = 0
+        self.line: deque[asyncio.Event | Exception] = deque()
+        self.in_line = 0
+        self.turns = 0
 
     def wait_time(self, priority: Priority) -> float:
         return self.waits.get(priority, 0.0)
@@ -60,6 +73,20 @@ class Surface:
     def interval(self, live_cards: int) -> float:
         self.live_cards.append(live_cards)
         return self.pace
+
+    @asynccontextmanager
+    async def turn(self, priority: Priority) -> AsyncGenerator[None]:
+        self.in_line += 1
+        try:
+            step = self.line.popleft() if self.line else None
+            if isinstance(step, Exception):
+                raise step
+            if step is not None:
+                await step.wait()
+        finally:
+            self.in_line -= 1
+        self.turns += 1
+        yield
 
     async def show(self, view: CardView, priority: Priority) -> None:
         await self._write("show")
@@ -423,22 +450,157 @@ async def test_a_chat_that_is_gone_stops_the_task_once(deck: Deck) -> None:
     assert (bench.gone, bench.surface.calls) == (1, ["show"])
 
 
-@pytest.mark.parametrize("error", [Refused("audit"), NotAuthorised("no scope"), TypeError("a fault of ours")], ids=repr)
-async def test_after_a_refusal_only_the_end_is_tried_again(deck: Deck, error: Exception) -> None:
+REFUSALS = [Refused("audit"), NotAuthorised("no scope"), TypeError("a fault of ours")]
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=repr)
+async def test_after_a_refusal_it_is_quiet_for_a_while_and_then_shows_what_has_changed(
+    deck: Deck, error: Exception
+) -> None:
     bench = Bench(deck)
     bench.begin()
     await bench.shows(Phase.THINKING)
     bench.surface.behaviour.append(error)
     bench.tool()
     await bench.until(lambda: not bench.surface.behaviour)
+    await bench.settled()
     writes = len(bench.surface.calls)
-    bench.say(ENOUGH)
+    bench.clock.now += FIRST_REFUSAL_PAUSE_S - 1
     bench.tool()
     await bench.settled()
-    assert len(bench.surface.calls) == writes
+    assert len(bench.surface.calls) == writes, "not yet"
+    bench.clock.now += 1
+    bench.tool()
+    await bench.until(lambda: len(bench.last.tools) == 3)
+    assert len(bench.surface.calls) == writes + 1
+    bench.tool()
+    await bench.until(lambda: len(bench.last.tools) == 4, "no pause once it goes well again")
+    bench.end()
+    await bench.over()
+    assert bench.last.phase is Phase.DONE
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=repr)
+async def test_what_was_refused_is_not_sent_again_and_the_pauses_grow(deck: Deck, error: Exception) -> None:
+    bench = Bench(deck)
+    bench.begin()
+    await bench.shows(Phase.THINKING)
+    bench.surface.behaviour += [error] * 5
+    with structlog.testing.capture_logs() as logs:
+        for number, pause in enumerate((30.0, 60.0, 120.0, LONGEST_REFUSAL_PAUSE_S, LONGEST_REFUSAL_PAUSE_S)):
+            writes = len(bench.surface.calls)
+            bench.tool()
+            await bench.until(lambda writes=writes: len(bench.surface.calls) > writes)
+            await bench.settled()
+            bench.clock.now += pause - 0.5
+            bench.reporter._wake.set()
+            await bench.settled()
+            bench.clock.now += 0.5
+            bench.reporter._wake.set()
+            await bench.settled()
+            assert len(bench.surface.calls) == writes + 1, f"nothing has changed since refusal {number}"
+    assert len([line for line in logs if line["log_level"] == "error"]) == 1, "a line for each kind, not for each try"
     bench.end()
     await bench.over()
     assert bench.last.phase is Phase.DONE, "no card stays running"
+
+
+async def test_the_end_does_not_wait_for_the_pause_after_a_refusal(deck: Deck) -> None:
+    bench = Bench(deck)
+    bench.surface.behaviour.append(Refused("audit"))
+    bench.begin()
+    await bench.until(lambda: bench.surface.calls)
+    bench.end()
+    await bench.over()
+    assert bench.last.phase is Phase.DONE
+
+
+# --- waiting for other cards ---
+
+
+async def test_what_is_shown_is_chosen_when_the_turn_comes(deck: Deck) -> None:
+    bench = Bench(deck)
+    turn = asyncio.Event()
+    bench.surface.line.append(turn)
+    bench.begin()
+    await bench.until(lambda: bench.surface.in_line)
+    bench.say(ENOUGH)
+    bench.say("and more")
+    await bench.settled()
+    assert bench.surface.calls == []
+    turn.set()
+    await bench.until(lambda: bench.surface.shown)
+    assert bench.surface.shown[0].text == f"{ENOUGH}and more"
+    bench.end()
+    await bench.over()
+
+
+async def test_an_answer_that_is_done_before_its_turn_is_posted_once(deck: Deck) -> None:
+    bench = Bench(deck)
+    turn = asyncio.Event()
+    bench.surface.line.append(turn)
+    bench.begin()
+    await bench.until(lambda: bench.surface.in_line)
+    bench.say("2")
+    bench.end()
+    await bench.settled()
+    assert bench.surface.calls == [], "being done is no reason to push in"
+    turn.set()
+    await bench.over()
+    assert bench.surface.calls == ["show"]
+    assert (bench.last.phase, bench.last.text, bench.last.output_tokens) == (Phase.DONE, "2", 1)
+
+
+@pytest.mark.parametrize("remove", [False, True])
+async def test_a_recalled_request_leaves_the_line_at_once(deck: Deck, remove: bool) -> None:
+    bench = Bench(deck, remove_on_recall=remove)
+    bench.surface.line.append(asyncio.Event())
+    bench.begin()
+    await bench.until(lambda: bench.surface.in_line)
+    bench.end(TaskStatus.CANCELED, RECALLED)
+    await bench.over()
+    assert bench.surface.in_line == 0
+    assert bench.surface.calls == ["remove"], "in case that a post in doubt has arrived after all"
+
+
+async def test_a_recall_in_the_moment_in_which_the_turn_comes_posts_nothing(deck: Deck) -> None:
+    for recall_first in (True, False):
+        bench = Bench(deck)
+        turn = asyncio.Event()
+        bench.surface.line.append(turn)
+        bench.begin()
+        await bench.until(lambda bench=bench: bench.surface.in_line)
+        if not recall_first:
+            turn.set()
+        bench.end(TaskStatus.CANCELED, RECALLED)
+        turn.set()
+        await bench.over()
+        assert "show" not in bench.surface.calls
+
+
+async def test_a_stop_waits_for_its_turn_and_is_shown(deck: Deck) -> None:
+    bench = Bench(deck)
+    turn = asyncio.Event()
+    bench.surface.line.append(turn)
+    bench.begin()
+    await bench.until(lambda: bench.surface.in_line)
+    bench.end(TaskStatus.CANCELED, "stop")
+    await bench.settled()
+    assert bench.surface.in_line == 1
+    turn.set()
+    await bench.over()
+    assert [view.phase for view in bench.surface.shown] == [Phase.CANCELED]
+
+
+@pytest.mark.parametrize("error", [RateLimited("429", seconds=0.001), DOWN, TypeError()], ids=repr)
+async def test_a_turn_that_fails_is_like_a_write_that_fails(deck: Deck, error: Exception) -> None:
+    bench = Bench(deck)
+    bench.surface.line += [error]
+    bench.begin()
+    await bench.until(lambda: not bench.surface.line)
+    bench.end()
+    await bench.over()
+    assert bench.last.phase is Phase.DONE
 
 
 # --- recall ---

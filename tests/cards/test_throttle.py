@@ -1,5 +1,6 @@
 """The pace: never above a vendor's limit, room kept for what cannot wait, the first words early."""
 
+import math
 from collections import deque
 
 import pytest
@@ -14,6 +15,7 @@ from bots.cards.throttle import (
     RateBudget,
     RateLimit,
 )
+from bots.slack.limits import CHAT_POST, scaled
 
 
 class Clock:
@@ -70,9 +72,36 @@ def test_a_burst_of_text_leaves_room_for_finals_and_finals_may_use_all(limit: Ra
         while budget.wait_time("k", limit, priority) == 0:  # type: ignore[arg-type]
             budget.spend("k", limit)
             sent[priority] += 1
-    assert sent["text"] == max(1, int(limit.calls * (1 - RESERVED_SHARE)))
+    assert sent["text"] == max(1, limit.calls - math.ceil(limit.calls * RESERVED_SHARE))
     assert sum(sent.values()) == limit.calls
     assert budget.wait_time("k", limit, "state") > 0
+
+
+@settings(deadline=None)
+@given(st.integers(1, 200))
+def test_states_leave_a_share_of_a_large_limit_and_nothing_of_a_small_one(calls: int) -> None:
+    budget, limit = RateBudget(Clock()), RateLimit(calls, 60.0)
+    states = 0
+    while budget.wait_time("k", limit, "state") == 0:
+        budget.spend("k", limit)
+        states += 1
+    assert calls * (1 - RESERVED_SHARE) <= states <= calls
+    assert states == calls if calls < 1 / RESERVED_SHARE else states < calls
+
+
+@pytest.mark.parametrize("priority", ["state", "final"])
+def test_posts_use_what_slack_allows_to_a_channel_and_no_more(priority: str) -> None:
+    """Slack: one a second in a channel, in short bursts; we take 95 % of that, and first cards are states."""
+    clock, ours = Clock(), scaled(CHAT_POST, 0.95)
+    budget, vendor = RateBudget(clock), Strict(RateLimit(CHAT_POST.calls, CHAT_POST.per_seconds))
+    started, sent = clock.now, 0
+    while clock.now < started + 600:
+        wait = budget.wait_time("k", ours, priority)  # type: ignore[arg-type]
+        clock.now += wait + 1e-6 if wait else 0.0
+        budget.spend("k", ours)
+        assert vendor.call(clock.now), "one call too many"
+        sent += 1
+    assert sent / 600 >= 0.9
 
 
 def test_room_comes_back_one_call_at_a_time() -> None:

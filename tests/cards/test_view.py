@@ -1,14 +1,16 @@
 """The fold: a card is what its events say, no value ever changes, and a piece of text costs the same at any length."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bots.cards.strings.en import EN
 from bots.cards.strings.zh import ZH
-from bots.cards.text import footer_line, notice_line, state_line, tool_line
+from bots.cards.text import footer_line, language_of, notice_line, state_line, tool_line
 from bots.cards.view import CardView, Phase, Pieces, ToolRow, fold
 from harness.errors import ERROR_KINDS
 from harness.events import (
@@ -30,6 +32,7 @@ from harness.events import (
     UsageReported,
 )
 from harness.messages import ToolCall, Usage
+from harness.runtime import STOPPING
 from harness.status import StopReason, TaskStatus
 
 
@@ -236,12 +239,70 @@ def test_every_error_and_phase_has_its_words_in_both_languages() -> None:
             failed = folded(START, TURN, end(TaskStatus.FAILED, RunError(kind, "internal detail")))
             partial = folded(START, TURN, delta("half"), end(TaskStatus.FAILED, RunError(kind, "internal detail")))
             assert notice_line(failed, strings) == strings.errors[kind]
-            assert notice_line(partial, strings) == f"{strings.errors[kind]} {strings.partial}"
+            assert notice_line(partial, strings) == f"{strings.errors[kind]}{strings.sentence_gap}{strings.partial}"
             assert "internal detail" not in notice_line(failed, strings), "that is for the operator"
         for phase in Phase:
             assert strings.phase[phase] in state_line(CardView(phase), strings)
     assert state_line(CardView(Phase.QUEUED, position=3), EN).endswith("Queued (3)")
     assert state_line(CardView(Phase.QUEUED, position=3), ZH).endswith("排队中（3）")
+
+
+def test_an_answer_of_white_space_is_no_answer_that_could_be_incomplete() -> None:
+    for text in ("", " ", "\n\n", "\u3000\t"):
+        view = folded(START, TURN, *([delta(text)] if text else []), end(TaskStatus.FAILED, RunError("truncated", "")))
+        assert notice_line(view, EN) == EN.errors["truncated"]
+
+
+def test_sentences_are_joined_as_the_language_does() -> None:
+    view = folded(START, TURN, delta("half"), end(TaskStatus.FAILED, RunError("connection", "")))
+    assert "broke. The answer" in notice_line(view, EN)
+    assert "中断了。以上" in notice_line(view, ZH)
+
+
+def interrupted(reason: str, *before: Event) -> CardView:
+    return folded(*before, state(TaskStatus.INTERRUPTED, reason=reason), end(TaskStatus.INTERRUPTED))
+
+
+def test_an_interruption_says_whether_the_work_had_begun() -> None:
+    queued = state(TaskStatus.QUEUED, 2)
+    for strings in (EN, ZH):
+        for reason in ("", STOPPING):
+            assert notice_line(interrupted(reason, queued), strings) == strings.interrupted_early
+            assert notice_line(interrupted(reason, START, TURN), strings) == strings.interrupted
+            assert notice_line(interrupted(reason, START, TURN, delta("a")), strings) == strings.interrupted
+            assert notice_line(interrupted(reason, call()), strings) == strings.interrupted
+        # Another process may have shown and done anything before it died.
+        assert notice_line(interrupted("its replica died"), strings) == strings.interrupted
+    for text in (EN.interrupted, EN.interrupted_early):
+        assert "stopped" not in text
+        assert "send the message again" in text
+
+
+def test_people_are_told_to_type_only_what_slack_lets_them_type() -> None:
+    for strings in (EN, ZH):
+        assert not re.search(r"(?<![\w/])/[a-z]", f"{strings.help} {' '.join(strings.errors.values())}")
+        assert "!new" in strings.errors["context_length"]
+        assert all(f"`!{command}`" in strings.help for command in ("new", "status", "help"))
+
+
+@pytest.mark.parametrize(
+    ("text", "default", "language"),
+    [
+        ("", "en", "en"),
+        ("hello", "en", "en"),
+        ("hello", "zh", "zh"),
+        ("你好", "en", "zh"),
+        ("请解释 this function", "en", "zh"),
+        ("what does 谢谢 mean?", "en", "zh"),
+        ("\U00020000", "en", "zh"),
+        ("2*(3+4) ！？。", "en", "en"),
+        ("日本語で説明してください", "en", "en"),
+        ("漢字와 한글", "en", "en"),
+        ("😀 naïve Ünïcode", "en", "en"),
+    ],
+)
+def test_the_card_speaks_the_language_of_the_request(text: str, default: str, language: str) -> None:
+    assert language_of(text, default) == language
 
 
 def test_the_row_of_a_call_shows_any_arguments_in_short() -> None:

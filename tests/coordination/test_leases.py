@@ -183,16 +183,16 @@ async def test_the_fence_passes_a_floor_known_from_elsewhere(replica: NewReplica
     assert claim[1].fence == floor + 11
 
 
-async def test_engaged_and_repeated_stop(replica: NewReplica) -> None:
+async def test_engaged_and_noted_stops(replica: NewReplica) -> None:
     admission, other = replica(), replica()
     assert not await admission.engaged(SESSION)
     await admitted(admission, "a")
     assert await other.engaged(SESSION)
     assert not await other.engaged(SAME_CHAT)
-    assert not await admission.repeated_stop(SESSION, "U1")
-    assert not await other.repeated_stop(SESSION, "U2")
-    assert not await other.repeated_stop(SAME_CHAT, "U1")
-    assert await other.repeated_stop(SESSION, "U1")
+    assert await admission.note_stop(SESSION, "U1") == 0
+    assert await other.note_stop(SESSION, "U2") == 0
+    assert await other.note_stop(SAME_CHAT, "U1") == 0
+    assert await other.note_stop(SESSION, "U1") > 0
 
 
 async def test_every_key_goes_in_time(replica: NewReplica, client: Client, prefix: str) -> None:
@@ -202,7 +202,7 @@ async def test_every_key_goes_in_time(replica: NewReplica, client: Client, prefi
     await admission.cancel_message(SESSION, "m-b", by="U", reason="r")
     await admission.cancel_message(SESSION, "m-a", by="U", reason="r")
     await admission.cancel_message(SESSION, "m-unseen", by="U", reason="r")
-    await admission.repeated_stop(SESSION, "U1")
+    await admission.note_stop(SESSION, "U1")
     await admission.admit(request("x", dedupe=False), "token-x")
     await admission.renew(lease)
     keys = await client.execute_command("KEYS", f"{prefix}:*")

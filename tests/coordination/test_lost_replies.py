@@ -179,9 +179,16 @@ async def activity(s: Stage) -> None:
     assert names((await s.faulty.activity(SESSION)).waiting) == ["b", "c"]
 
 
-async def repeated_stop(s: Stage) -> None:
-    assert not await s.faulty.repeated_stop(SESSION, "U")
-    assert await s.sane.repeated_stop(SESSION, "U")
+async def note_stop(s: Stage) -> None:
+    assert await s.faulty.note_stop(SESSION, "U") == 0
+    assert await s.sane.note_stop(SESSION, "U") > 0
+
+
+async def admit_to_a_full_queue(s: Stage) -> None:
+    await s.busy()
+    await waiting(s.sane, "d", "e", "f")
+    assert await s.faulty.admit(request("g"), "token-g") == Denied("full")
+    assert await s.sane.admit(request("g"), "other") == Denied("duplicate", "task-g")
 
 
 async def engaged(s: Stage) -> None:
@@ -193,6 +200,7 @@ CASES: list[tuple[scripts.Script | str, Callable[[Stage], Awaitable[None]]]] = [
     (scripts.ADMIT, admit_start),
     (scripts.ADMIT, admit_queue),
     (scripts.ADMIT, admit_of_a_request_redelivered_elsewhere_meanwhile),
+    (scripts.ADMIT, admit_to_a_full_queue),
     (scripts.RENEW, renew),
     (scripts.RENEW, renew_of_an_expired_lease),
     (scripts.RENEW, renew_after_an_empty_restart),
@@ -207,7 +215,7 @@ CASES: list[tuple[scripts.Script | str, Callable[[Stage], Awaitable[None]]]] = [
     (scripts.MARK_STARTED, mark_started),
     (scripts.PARK, park),
     (scripts.ACTIVITY, activity),
-    (scripts.REPEATED_STOP, repeated_stop),
+    (scripts.NOTE_STOP, note_stop),
     ("EXISTS", engaged),
 ]
 

@@ -25,11 +25,11 @@ def clean_env(**extra: str) -> dict[str, str]:
     return {**keep, "PYTHONDONTWRITEBYTECODE": "1", **extra}
 
 
-def run(command: str, **extra: str) -> subprocess.CompletedProcess[str]:
+def run(command: str, *, typed: str = "", **extra: str) -> subprocess.CompletedProcess[str]:
     """Run a line of the README as it stands, with this interpreter in the place of the environment's."""
     line = command.replace(".venv/bin/python", sys.executable)
     return subprocess.run(
-        line, shell=True, cwd=ROOT, env=clean_env(**extra), capture_output=True, text=True, timeout=60
+        line, shell=True, cwd=ROOT, env=clean_env(**extra), input=typed, capture_output=True, text=True, timeout=60
     )
 
 
@@ -99,6 +99,8 @@ def test_every_command_is_known_to_this_file() -> None:
         ".venv/bin/python -m bots demo",
         '.venv/bin/python -m harness run --model scripted "calc 2*(3+4)"',
         '.venv/bin/python -m harness run --model scripted --json "hello"',
+        '.venv/bin/python -m harness run --model scripted --timeline "calc 2*(3+4)"',
+        ".venv/bin/python -m harness chat --model scripted",
         SERVE,
     }
 
@@ -145,6 +147,16 @@ def test_a_question_in_the_terminal() -> None:
     assert "calculator" in done.stderr
     lines = run('.venv/bin/python -m harness run --model scripted --json "hello"').stdout.splitlines()
     assert [json.loads(line)["kind"] for line in lines][-1] == "run:end"
+    shown = run('.venv/bin/python -m harness run --model scripted --timeline "calc 2*(3+4)"').stdout
+    assert "calculator = 14" in shown
+    assert shown.endswith("Status  completed\n")
+
+
+def test_a_conversation_in_the_terminal() -> None:
+    done = run(".venv/bin/python -m harness chat --model scripted", typed="calc 2*(3+4)\n/help\nquit\n")
+    assert done.returncode == 0
+    assert "= 14" in done.stdout
+    assert "/grants" in done.stderr
 
 
 def test_the_service_starts_as_described(tmp_path: Path) -> None:

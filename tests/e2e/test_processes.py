@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -122,3 +123,31 @@ async def test_a_stop_that_reaches_the_other_replica_stops_at_once(tmp_path: Pat
             b.slack.recall("general", root)
             await b.card("Canceled", thread=root, seconds=3)
             await asyncio.wait_for(request.done.wait(), 3)
+
+
+async def test_the_embedded_valkey_comes_back_when_it_dies(tmp_path: Path) -> None:
+    async with bed(tmp_path, retry_delays_s=(0.1, 2.0, 4.0)) as b:
+        first = b.say("hello")
+        await b.card("Done", thread=first)
+        pid = int((tmp_path / "data" / "valkey" / "valkey.pid").read_text())
+        os.kill(pid, signal.SIGKILL)
+        again = b.say("calc 1+1", thread=first)
+        await b.until(lambda: any("Done" in t and "1+1" in t for t in b.texts(thread=first)), "an answer", seconds=20)
+        assert again
+        assert int((tmp_path / "data" / "valkey" / "valkey.pid").read_text()) != pid
+        # What Valkey knew is on its disk: the first message is still known.
+        for delivery in list(b.slack.deliverer.deliveries):
+            await b.slack.redeliver(delivery.envelope.event_id)
+        await b.slack.settled()
+        assert len([prompt for prompt in b.asked() if "hello" in prompt]) == 1
+
+
+async def test_a_second_signal_cuts_the_drain_short(tmp_path: Path) -> None:
+    async with bed(tmp_path, settings={"DRAIN_S": "60"}) as b:
+        root = b.say("long")
+        await b.card("Running", thread=root)
+        assert b.service.process is not None
+        b.service.process.terminate()
+        await b.until(lambda: "draining" in b.service.log, "the drain")
+        assert await asyncio.wait_for(b.service.stop(), 10) == 0
+        await b.card("Interrupted", thread=root)

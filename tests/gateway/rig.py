@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,7 +67,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.threads: set[str] = set()
-        self.stops: set[tuple[str, str]] = set()
+        self.stops: dict[tuple[str, str], int] = {}
         self.names: set[tuple[str, str]] = set()
         self.error: Exception | None = None
 
@@ -74,10 +75,10 @@ class Memory:
         self._maybe_fail()
         return session_key in self.threads
 
-    async def repeated_stop(self, session_key: str, user: str) -> bool:
+    async def note_stop(self, session_key: str, user: str) -> int:
         self._maybe_fail()
-        before = (session_key, user) in self.stops
-        self.stops.add((session_key, user))
+        before = self.stops.get((session_key, user), 0)
+        self.stops[session_key, user] = int(time.time() * 1000)
         return before
 
     async def first_time(self, session_key: str, name: str, seconds: float) -> bool:

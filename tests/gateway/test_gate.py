@@ -263,7 +263,7 @@ async def test_a_full_queue_and_a_busy_thread_say_so_once() -> None:
         await _alice_runs(at)
         assert await at.say("second") == "queued"
         assert await at.say("third") == "refused"
-        assert await at.handle(at.sent[-1]) == "refused"
+        assert await at.handle(at.sent[-1]) == "duplicate"
         assert (await at.notices())[0] == [EN.queue_full]
     async with desk(busy_policy="reject") as at:
         await _alice_runs(at)

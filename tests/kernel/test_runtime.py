@@ -11,7 +11,7 @@ from harness.errors import ToolError
 from harness.events import Event, ModelEnded, RunEnded, TaskStateChanged, ToolEnded, to_json
 from harness.history import prepare_history
 from harness.messages import AssistantMessage, ToolResult, UserMessage
-from harness.providers.script import Call, Cut, Fail, Hang, Say
+from harness.providers.script import Call, Cut, Fail, Hang, Say, Script
 from harness.reporters.recording import RecordingReporter
 from harness.runtime import Queued, Refused, Started
 from harness.status import StopReason, TaskStatus
@@ -258,11 +258,43 @@ async def test_a_retry_is_visible_and_happens_only_before_anything_was_shown() -
     assert task.result == "Hello there."
     assert reporter.kinds.count("model:retry") == 1
 
-    shown = kernel([[Say("half"), Fail("overloaded", retry_after=0.0)], HELLO])
-    task, reporter = await shown.run("go")
+
+class OnlyForward:
+    """A surface that cannot take back what it has shown, as a terminal."""
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+
+    async def emit(self, event: Event) -> None:
+        self.kinds.append(event.kind)
+
+
+async def test_after_text_was_shown_there_is_no_silent_second_attempt() -> None:
+    rig = kernel([[Say("half"), Fail("overloaded", retry_after=0.0)], HELLO])
+    reporter = OnlyForward()
+    outcome = await rig.runtime.run("s", "go", reporter)
+    assert isinstance(outcome, Started)
+    assert outcome.task.status is TaskStatus.FAILED
+    assert outcome.task.result == "half"
+    assert not {"model:retry", "message:retracted"} & set(reporter.kinds)
+    assert len(rig.provider.requests) == 1
+
+
+async def test_a_surface_that_can_take_text_back_gets_one_announced_replay() -> None:
+    broken: Script = [Say("half"), Cut()]
+    rig = kernel([broken, HELLO])
+    task, reporter = await rig.run("go")
+    assert task.result == "Hello there."
+    kinds = [kind for kind in reporter.kinds if kind in ("model:delta", "message:retracted", "model:retry")]
+    assert kinds == ["model:delta", "message:retracted", "model:retry", "model:delta", "model:delta"]
+    saved = [m.text for m in (await rig.store.load("s")).messages if isinstance(m, AssistantMessage)]
+    assert saved == ["Hello there."], "what was taken back is not in the conversation"
+
+    twice = kernel([broken, broken, HELLO])
+    task, reporter = await twice.run("go")
     assert task.status is TaskStatus.FAILED
-    assert "model:retry" not in reporter.kinds
-    assert len(shown.provider.requests) == 1
+    assert task.result == "half"
+    assert reporter.kinds.count("message:retracted") == 1
 
 
 async def test_a_wait_longer_than_the_task_may_take_fails_at_once_and_says_so() -> None:

@@ -114,7 +114,7 @@ async def test_the_service_gets_the_choice_of_model_and_nothing_else_of_the_user
     write_dotenv("OPENAI_API_KEY=sk-x\nOPENAI_MODEL=m\nREDIS_URL=redis://production\nSYSTEM_PROMPT_FILE=persona.txt\n")
     monkeypatch.setenv("ALLOWED_USERS", "U1")
     async with slack() as server, _model() as model:
-        env = _service_env(server, model, 4711)
+        env = _service_env(server, model, 4711, page_port=8000)
     assert (env["OPENAI_API_KEY"], env["OPENAI_MODEL"]) == ("sk-x", "m")
     assert env["SYSTEM_PROMPT_FILE"] == str(Path("persona.txt").absolute())
     assert not {"REDIS_URL", "ALLOWED_USERS"} & set(env)
@@ -125,7 +125,7 @@ async def test_the_service_gets_the_stand_in_s_addresses_whatever_the_environmen
     monkeypatch.setenv("BOTS_DATA_DIR", "mine")
     monkeypatch.setenv("no_proxy", "intranet")
     async with slack() as server, _model() as model:
-        env = _service_env(server, model, 4711)
+        env = _service_env(server, model, 4711, page_port=8000)
         assert env["SLACK_BOT_TOKEN"] == server.token
         assert env["SLACK_API_URL"] == server.api_url
         assert (env["BOTS_PORT"], env["BOTS_DATA_DIR"]) == ("4711", str(Path("mine").absolute()))

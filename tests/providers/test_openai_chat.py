@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import httpx2
 import openai
 import orjson
 import pytest
@@ -14,6 +15,7 @@ from harness.providers.base import Completed, ModelProvider, ModelRequest, Strea
 from harness.providers.openai_chat import OpenAIChatProvider
 from harness.providers.profiles import ProviderProfile
 from harness.providers.script import Say, Script
+from harness.providers.transport import RESPONSE, ModelHttpClient
 from harness.testing.chat_wire import ChatRequest
 from harness.testing.model_server import ScriptedModelServer
 from harness.testing.raw_model_server import RawModelServer, RawReply
@@ -311,14 +313,12 @@ async def test_thinking_comes_with_its_field(raw: RawModelServer) -> None:
 
 async def test_the_sdk_still_gives_what_this_provider_stands_on(raw: RawModelServer) -> None:
     """The pin: an upgrade of the SDK that takes the raw body, the headers or the typed error away fails here."""
-    client = openai.AsyncOpenAI(
-        api_key="x", base_url=raw.base_url, max_retries=0, http_client=openai.DefaultAioHttpClient()
-    )
+    http_client = ModelHttpClient(httpx2.Timeout(None))
+    client = openai.AsyncOpenAI(api_key="x", base_url=raw.base_url, max_retries=0, http_client=http_client)
     create = client.chat.completions.with_streaming_response.create
     async with client:
         async with create(model="m", messages=[{"role": "user", "content": "x"}], stream=True) as response:
-            body = b"".join([chunk async for chunk in response.http_response.stream])  # type: ignore[union-attr]
-            assert body == GOOD.body
+            assert await response.http_response.extensions[RESPONSE].content.read() == GOOD.body
             assert response.status_code == 200
             assert response.headers["content-type"].startswith("text/event-stream")
         raw.reply = failure(400, {"error": {"message": "no", "code": "c", "param": "p"}}, **{"Retry-After": "3"})

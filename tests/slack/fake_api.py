@@ -36,6 +36,8 @@ class FakeApi:
     )
     users: dict[str, Json] = field(default_factory=dict)
     url: str = ""
+    watch: Callable[["FakeApi"], None] | None = None
+    """Called after each call that took effect."""
 
     def methods(self) -> list[str]:
         return [call.method for call in self.calls]
@@ -55,6 +57,8 @@ class FakeApi:
         if fault is not None and not fault.after:
             return await fault.answer(request)
         result = self._run(method, body)
+        if self.watch is not None:
+            self.watch(self)
         if fault is not None:
             return await fault.answer(request)
         return web.json_response(result)

@@ -1,8 +1,10 @@
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
 
 from bots.cards.strings.en import EN
 from bots.cards.surface import CardSurface
@@ -11,7 +13,7 @@ from bots.errors import ChatGone, MessageGone, RateLimited, Refused, Unavailable
 from bots.platform import ReplyAddress
 from bots.slack.card import SlackCard
 from bots.slack.client import SlackClient
-from tests.slack.fake_api import Clock, FakeApi, client_for, error, fake_api, hang, reset, text_of
+from tests.slack.fake_api import Clock, FakeApi, Fault, body, client_for, error, fake_api, hang, reset, text_of
 
 ADDRESS = ReplyAddress("slack", "T0HOME", "C0ROOM", "1700000000.000100", "1700000000.000100", "U0ALICE")
 LONG = "word " * 6_000  # three messages
@@ -85,7 +87,7 @@ async def test_a_long_answer_rolls_over_and_only_what_differs_is_sent(api: FakeA
     assert [call["ts"] for call in api.called("chat.update")] == [card.messages[-1]]
     api.calls.clear()
     await card.show(view(LONG + "and more", Phase.DONE), "final")
-    assert [call["ts"] for call in api.called("chat.update")] == [card.messages[0], card.messages[-1]]
+    assert [call["ts"] for call in api.called("chat.update")] == [card.messages[-1], card.messages[0]]
     parts = [message["metadata"]["event_payload"]["part"] for message in api.messages.values()]
     assert parts == [0, 1, 2]
 
@@ -111,6 +113,7 @@ async def test_a_limit_in_the_middle_is_continued_later(api: FakeApi) -> None:
     async with client_for(api, clock=clock, rate_budget=1.0) as client:
         card = card_on(client)
         await card.show(view(LONG[:20_000]), "text")
+        await clock.sleep(3.0)
         api.fail("chat.postMessage", error("ratelimited", status=429, headers={"Retry-After": "9"}))
         for _ in range(2):
             with pytest.raises(RateLimited) as caught:
@@ -196,13 +199,62 @@ async def test_a_timeout_is_a_doubt(api: FakeApi) -> None:
     assert len(api.messages) == 1
 
 
-async def test_a_message_is_posted_twice_at_most(api: FakeApi, card: SlackCard) -> None:
-    api.fail("chat.postMessage", *[reset(after=False)] * 5)
-    for _ in range(5):
+@pytest.mark.parametrize("fault", [reset(after=False), error("internal_error"), body("oops", status=500)])
+async def test_a_post_that_is_proved_absent_is_no_doubt_however_often_slack_fails(
+    api: FakeApi, card: SlackCard, fault: Fault
+) -> None:
+    api.fail("chat.postMessage", *[fault] * 8)
+    for _ in range(8):
         with pytest.raises(Unavailable):
             await card.show(view("one"), "text")
-    assert api.methods().count("chat.postMessage") == 2
-    assert api.methods().count("conversations.replies") == 4
+    await card.show(view("one"), "text")
+    assert api.methods().count("chat.postMessage") == 9
+    assert api.methods().count("conversations.replies") == 8, "and none is posted without a look-up"
+    assert len(api.messages) == 1
+
+
+async def test_a_post_that_arrives_after_others_failed_is_adopted(api: FakeApi, card: SlackCard) -> None:
+    api.fail("chat.postMessage", reset(after=False), error("internal_error"), reset(after=True), reset(after=False))
+    for _ in range(3):
+        with pytest.raises(Unavailable):
+            await card.show(view("one"), "text")
+    await card.show(view("one two"), "text")
+    assert api.methods().count("chat.postMessage") == 3
+    assert shown(api) == "one two"
+
+
+async def more_than_we_read(_: web.Request) -> web.StreamResponse:
+    answer = {"ok": True, "messages": [], "has_more": True, "response_metadata": {"next_cursor": "more"}}
+    return web.json_response(answer)
+
+
+UNDECIDED = {
+    "may not read": error("missing_scope", needed="channels:history"),
+    "refused": error("method_not_supported_for_channel_type"),
+    "too much to read": Fault(more_than_we_read),
+}
+
+
+@pytest.mark.parametrize("why", UNDECIDED)
+async def test_where_the_lookup_cannot_decide_two_posts_may_stand_at_most(
+    api: FakeApi, card: SlackCard, why: str
+) -> None:
+    api.fail("conversations.replies", *[UNDECIDED[why]] * 50)
+    api.fail("chat.postMessage", *[reset(after=True)] * 8)
+    for _ in range(8):
+        with pytest.raises(Unavailable) as caught:
+            await card.show(view("one"), "text")
+    assert caught.value.ambiguous
+    assert len(api.messages) == api.methods().count("chat.postMessage") == 2
+
+
+async def test_one_doubt_that_nobody_decides_does_not_hide_the_card(api: FakeApi, card: SlackCard) -> None:
+    api.fail("conversations.replies", error("missing_scope"))
+    api.fail("chat.postMessage", reset(after=False))
+    with pytest.raises(Unavailable):
+        await card.show(view("one"), "text")
+    await card.show(view("one two"), "text")
+    assert shown(api) == "one two"
 
 
 async def test_a_lookup_that_fails_sends_nothing(api: FakeApi, card: SlackCard) -> None:
@@ -249,7 +301,166 @@ async def test_an_edit_in_doubt_is_sent_again_even_if_nothing_changed(api: FakeA
     assert shown(api) == "one"
 
 
+# -- the turn
+
+
+async def test_a_turn_holds_the_others_of_the_channel_until_it_is_over(api: FakeApi) -> None:
+    async with client_for(api) as client:
+        first, second = card_on(client), card_on(client)
+        async with first.turn("state"):
+            other = asyncio.create_task(in_turn(second, "second"))
+            await settled()
+            await first.show(view("first"), "state")
+        await other
+        assert [text_of(message) for message in api.messages.values()] == ["first", "second"]
+
+
+@pytest.mark.parametrize("how", ["left unused", "canceled while waiting"])
+async def test_a_turn_that_is_given_away_lets_the_next_one_through_at_once(api: FakeApi, how: str) -> None:
+    async with client_for(api) as client:
+        head, middle, last = card_on(client), card_on(client), card_on(client)
+        async with head.turn("state"):
+            waiting = [asyncio.create_task(in_turn(middle, "")), asyncio.create_task(in_turn(last, "last"))]
+            await settled()
+            if how == "canceled while waiting":
+                waiting[0].cancel()
+        await asyncio.wait(waiting)
+        assert shown(api) == "last"
+
+
+async def test_a_card_keeps_its_place_when_it_comes_back(api: FakeApi) -> None:
+    async with client_for(api) as client:
+        head, first, later = card_on(client), card_on(client), card_on(client)
+        async with first.turn("state"):
+            pass
+        async with head.turn("state"):
+            tasks = [asyncio.create_task(in_turn(card, name)) for card, name in ((later, "later"), (first, "first"))]
+            await settled()
+        await asyncio.gather(*tasks)
+        assert [text_of(message) for message in api.messages.values()] == ["first", "later"]
+
+
+async def test_a_429_is_waited_out_in_the_line(api: FakeApi) -> None:
+    clock = Clock()
+    async with client_for(api, clock=clock, rate_budget=0.95) as client:
+        cards = [card_on(client) for _ in range(7)]
+        api.fail("chat.postMessage", error("ratelimited", status=429, headers={"Retry-After": "90"}))
+        with pytest.raises(RateLimited):
+            await in_turn(cards[0], "0")
+        started = clock.now
+        await asyncio.gather(*(in_turn(card, str(number)) for number, card in enumerate(cards)))
+        assert clock.now - started >= 90
+        assert [text_of(message) for message in api.messages.values()] == list("0123456")
+        api.fail("chat.update", error("ratelimited", status=429, headers={"Retry-After": "9"}))
+        api.fail("chat.postMessage", error("ratelimited", status=429, headers={"Retry-After": "3000"}))
+        for _ in range(2):
+            with pytest.raises(RateLimited):
+                await in_turn(card_on(client), "not for an hour")
+
+
+async def test_the_turn_of_a_card_that_stands_is_no_wait(api: FakeApi) -> None:
+    async with client_for(api) as client:
+        standing, other = card_on(client), card_on(client)
+        await in_turn(standing, "standing")
+        async with other.turn("state"):
+            await asyncio.wait_for(in_turn(standing, "edited"), 5)
+    assert shown(api) == "edited"
+
+
+async def test_more_of_a_long_answer_gives_way_to_cards_that_wait_and_its_end_does_not(api: FakeApi) -> None:
+    async with client_for(api) as client:
+        long, head, waiting = card_on(client), card_on(client), card_on(client)
+        await in_turn(long, LONG[:9_000])
+        async with head.turn("state"):
+            task = asyncio.create_task(in_turn(waiting, "waiting"))
+            await settled()
+            with pytest.raises(RateLimited) as caught:
+                await long.show(view(LONG[:20_000]), "text")
+            assert caught.value.seconds > 0
+            final = asyncio.create_task(long.show(view(LONG[:20_000], Phase.DONE), "final"))
+            await settled()
+        await asyncio.gather(task, final)
+        posts = [call["text"] for call in api.called("chat.postMessage")]
+        assert [text.partition(" ")[0] for text in posts] == ["word", "word", "waiting"], "it was there before"
+
+
+async def in_turn(card: SlackCard, text: str) -> None:
+    async with card.turn("state"):
+        if text:
+            await card.show(view(text), "state")
+
+
+async def settled() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+# -- the order of the last writes
+
+
+@pytest.mark.parametrize("standing", [0, 1, 2])
+async def test_done_is_written_when_everything_is_there(api: FakeApi, card: SlackCard, standing: int) -> None:
+    if standing:
+        await card.show(view(LONG[: 9_000 if standing == 1 else 20_000]), "text")
+    shown_at: list[tuple[bool, str]] = []
+
+    def look(_: FakeApi) -> None:
+        states = [str(message["blocks"][0]["elements"][0]["text"]) for message in api.messages.values()]
+        shown_at.append((any("Done" in state for state in states), shown(api)))
+
+    api.watch = look
+    await card.show(view(LONG, Phase.DONE), "final")
+    assert shown_at[-1] == (True, LONG)
+    assert all(text == LONG for done, text in shown_at if done)
+    assert [done for done, _ in shown_at].count(True) == 1
+
+
+async def test_done_waits_for_a_part_that_fails(api: FakeApi, card: SlackCard) -> None:
+    await card.show(view(LONG[:9_000]), "text")
+    api.fail("chat.postMessage", error("internal_error"), error("internal_error"))
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            await card.show(view(LONG, Phase.DONE), "final")
+        assert "Done" not in str(api.messages)
+    await card.show(view(LONG, Phase.DONE), "final")
+    assert "Done" in str(api.messages[card.messages[0]]["blocks"])
+    assert shown(api) == LONG
+
+
+async def test_everything_anew_needs_no_edit(api: FakeApi, card: SlackCard) -> None:
+    await card.show(view("one"), "text")
+    api.fail("chat.update", *[error("cant_update_message")] * 9)
+    await card.repost(view(LONG, Phase.DONE))
+    assert "Done" in str(api.messages[card.messages[0]]["blocks"])
+    assert shown(api) == LONG
+
+
 # -- failures that are final
+
+
+@pytest.mark.parametrize("method", ["chat.postMessage", "chat.update"])
+async def test_a_payload_that_was_refused_is_not_sent_again(api: FakeApi, card: SlackCard, method: str) -> None:
+    if method == "chat.update":
+        await card.show(view("one"), "text")
+    api.fail(method, error("invalid_blocks"))
+    for _ in range(3):
+        with pytest.raises(Refused, match="invalid_blocks"):
+            await card.show(view("two"), "text")
+    assert api.methods().count(method) == 1
+    await card.show(view("three"), "text")
+    await card.show(view("two"), "text")
+    assert shown(api) == "two"
+
+
+async def test_a_part_that_was_refused_is_not_sent_again_because_another_one_is_fine(
+    api: FakeApi, card: SlackCard
+) -> None:
+    await card.show(view(LONG[:9_000]), "text")
+    api.fail("chat.postMessage", error("invalid_blocks"))
+    for _ in range(3):
+        with pytest.raises(Refused):
+            await card.show(view(LONG[:20_000]), "text")
+    assert api.methods().count("chat.postMessage") == 2
 
 
 @pytest.mark.parametrize(
@@ -286,8 +497,9 @@ async def test_repost_goes_on_where_it_failed(api: FakeApi, card: SlackCard) -> 
     assert len(api.messages) == 3
 
 
-async def test_repost_does_not_wait_for_a_post_that_never_arrives(api: FakeApi, card: SlackCard) -> None:
-    api.fail("chat.postMessage", *[reset(after=False)] * 2)
+async def test_repost_does_not_wait_for_a_post_of_which_nobody_knows(api: FakeApi, card: SlackCard) -> None:
+    api.fail("conversations.replies", *[error("internal_error")] * 9)
+    api.fail("chat.postMessage", reset(after=False))
     for _ in range(3):
         with pytest.raises(Unavailable):
             await card.show(view("one"), "text")

@@ -1,4 +1,5 @@
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
@@ -267,6 +268,83 @@ async def test_posts_to_a_channel_arrive_in_the_order_of_the_calls(api: FakeApi)
         names = [f"{number}" for number in range(7)]
         await asyncio.gather(*(client.post("C1", "", text=name) for name in names))
     assert [call["text"] for call in api.called("chat.postMessage")] == names
+
+
+async def test_cards_come_before_notices_and_each_in_their_order(api: FakeApi) -> None:
+    async with client_for(api, clock=Clock(), rate_budget=0.95) as client:
+        await asyncio.gather(
+            *(client.post("C1", "", text="first", priority="state") for _ in range(3)),
+            *(client.post("C1", "", text=f"notice {n}", priority="text", place=client.place(is_notice=True))
+              for n in range(4)),
+            *(client.post("C1", "", text=f"card {n}", priority="state") for n in range(4)),
+        )  # fmt: skip
+    sent = [call["text"] for call in api.called("chat.postMessage")]
+    assert sent == ["first"] * 3 + [f"card {n}" for n in range(4)] + [f"notice {n}" for n in range(4)]
+
+
+async def test_a_card_that_comes_while_a_notice_waits_for_room_goes_first(api: FakeApi) -> None:
+    clock = Clock()
+    gate = asyncio.Event()
+
+    async def nap(seconds: float) -> None:
+        await gate.wait()
+        await clock.sleep(seconds)
+
+    async with client_for(api, clock=clock, rate_budget=0.95) as client:
+        client._sleep = nap
+        for _ in range(3):
+            await client.post("C1", "", text="x")
+        notice = asyncio.create_task(
+            client.post("C1", "", text="notice", priority="text", place=client.place(is_notice=True))
+        )
+        await asyncio.sleep(0.01)
+        card = asyncio.create_task(client.post("C1", "", text="card"))
+        await asyncio.sleep(0.01)
+        gate.set()
+        await asyncio.gather(notice, card)
+    assert [call["text"] for call in api.called("chat.postMessage")][3:] == ["card", "notice"]
+
+
+async def test_a_notice_that_is_given_up_holds_nobody_up(api: FakeApi) -> None:
+    async with client_for(api) as client:
+        async with client.post_turn("C1", client.place(), "state"):
+            given_up = asyncio.create_task(client.post("C1", "", text="given up"))
+            kept = asyncio.create_task(client.post("C1", "", text="kept"))
+            await asyncio.sleep(0)
+            given_up.cancel()
+        await kept
+    assert [call["text"] for call in api.called("chat.postMessage")] == ["kept"]
+
+
+async def test_a_line_of_cards_is_as_fast_as_slack_allows_and_no_faster(api: FakeApi) -> None:
+    """First cards in one channel against a count of Slack's own: one a second, and three in a burst."""
+    clock = Clock()
+    async with client_for(api, clock=clock, rate_budget=0.95) as client:
+        sent: list[float] = []
+        api.watch = lambda _: sent.append(clock.now)
+
+        async def card(number: int) -> None:
+            async with client.post_turn("C1", client.place(), "state"):
+                await client.post("C1", "", text=str(number), has_turn=True)
+
+        await asyncio.gather(*(card(number) for number in range(60)))
+    assert [int(call["text"]) for call in api.called("chat.postMessage")] == list(range(60))
+    assert len(sent) / (sent[-1] - sent[0]) >= 0.9
+    for first, fourth in zip(sent, sent[3:], strict=False):
+        assert fourth - first >= 3.0
+
+
+async def test_a_post_is_looked_for_on_every_page_that_we_read(api: FakeApi, client: SlackClient) -> None:
+    def page(*messages: Any, cursor: str) -> Fault:
+        answer = {"ok": True, "messages": messages, "response_metadata": {"next_cursor": cursor}}
+        return body(json.dumps(answer), status=200, kind="application/json")
+
+    wanted = {"ts": "5.0", "metadata": Mark("task", 1).as_metadata()}
+    api.fail("conversations.replies", page({"ts": "4.0"}, cursor="two"), page(wanted, cursor=""))
+    assert await client.find("C1", "9.0", Mark("task", 1), after="8.0") == "5.0"
+    assert [call.get("cursor") for call in api.called("conversations.replies")] == [None, "two"]
+    api.fail("conversations.replies", *[page(cursor="on")] * 50)
+    assert await client.find("C1", "9.0", Mark("task", 1), after="8.0") is None, "neither found nor proved absent"
 
 
 # -- secrets and settings

@@ -257,6 +257,8 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "payload is a list": (b"payload=%5B%5D", FORM),
     "payload in broken UTF-8": (b"payload=%FF", FORM),
     "no text at all": (b"\xff\xfe", "application/json"),
+    "authorizations is a string": (encoded({**envelope(message()), "authorizations": "x"}), "application/json"),
+    "authorizations holds a string": (encoded({**envelope(message()), "authorizations": ["x"]}), "application/json"),
     "click without actions": (urlencode({"payload": encoded(click(actions=[])).decode()}).encode(), FORM),
     "command without a channel": (b"command=%2Fstop&user_id=U1", FORM),
 }

@@ -12,7 +12,7 @@ Language = Literal["en", "zh"]
 
 @dataclass(frozen=True, slots=True)
 class Strings:
-    """The texts of one language. Names in braces are filled in by `str.format`."""
+    """The texts of one language. Names in braces are filled in by `str.format`; `sentence_gap` joins two sentences."""
 
     phase: Mapping[Phase, str]
     queued: str
@@ -23,7 +23,9 @@ class Strings:
     retrying: str
     continued: str
     partial: str
+    sentence_gap: str
     interrupted: str
+    interrupted_early: str
     expired: str
     errors: Mapping[ErrorKind, str]
     stop: str
@@ -31,6 +33,7 @@ class Strings:
     help: str
     unsupported: str
     too_old: str
+    too_long: str
     queue_full: str
     busy: str
     closed: str

@@ -23,16 +23,18 @@ EN = Strings(
     retrying="The model did not answer; asking again (attempt {attempt}).",
     continued="continued",
     partial="The answer above is incomplete.",
+    sentence_gap=" ",
     interrupted=(
-        "The bot was stopped while it worked on this. Nothing was run again; send the message again to continue."
+        "I was interrupted while I worked on this. Nothing was run again; send the message again to continue."
     ),
+    interrupted_early="I was interrupted before I could begin. Please send the message again.",
     expired="This message waited more than 30 minutes for its turn, so I did not run it. Please send it again.",
     errors={
         "auth": "The model refused the credentials. An administrator needs to check the API key.",
         "rate_limit": "The model is over its rate limit right now. Try again in a minute.",
         "overloaded": "The model is overloaded right now. Try again in a minute.",
         "bad_request": "The model did not accept the request. An administrator finds the reason in the log.",
-        "context_length": "This conversation has become too long for the model. Start a new one with /new.",
+        "context_length": "This conversation has become too long for the model. Start a new one with `!new`.",
         "content_filter": "The model's provider refused to answer this.",
         "connection": "The connection to the model broke.",
         "timeout": "The model stopped answering in time.",
@@ -50,11 +52,12 @@ EN = Strings(
     retry="Retry",
     help=(
         "Mention me with a question and I answer in the thread; in a direct message no mention is needed. "
-        "To stop me, delete your message, press Stop, or write `stop`. `/new` starts a new conversation, "
-        "`/status` shows what runs here."
+        "To stop me, delete your message, press Stop, or write `stop`. `!new` starts a new conversation, "
+        "`!status` shows what runs here, `!help` shows this."
     ),
     unsupported="I cannot read this kind of message yet. Please write it as text.",
     too_old="This message reached me more than 30 minutes late, so I did not run it. Please send it again.",
+    too_long="This message is too long for me. Please send it in parts.",
     queue_full="Too many messages are waiting here already. Please send this one again later.",
     busy="I am still working on the message before. Please send this one again when it is done.",
     closed="I am being restarted. Please send this again in a minute.",

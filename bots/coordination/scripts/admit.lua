@@ -1,5 +1,5 @@
 -- ADMIT: refuse, start or queue one request. One command for all of it.
--- {'recalled'} {'duplicate', task} {'busy'} {'full'} {'started', fence} {'queued', position}
+-- {'recalled'} {'duplicate', task} {'busy', ''} {'full', ''} {'started', fence} {'queued', position}
 local gone, seen, run, lease, queue, fence, by, engaged, active = unpack(KEYS)
 local token, task, input, owner, lease_ms, cap, policy, floor, session, message, deduped = unpack(ARGV)
 
@@ -14,13 +14,17 @@ if said[1] then
   return {'duplicate', said[2]}
 end
 
-local answer, value
+local answer, value = '', ''
 if redis.call('EXISTS', run) == 1 then
-  if policy == 'reject' then return {'busy'} end
-  if redis.call('LLEN', queue) >= tonumber(cap) then return {'full'} end
-  local item = make_item(task, message ~= '' and gone or '', text(now_ms()), input)
-  answer, value = 'queued', text(redis.call('RPUSH', queue, item))
-  redis.call('PEXPIRE', queue, KEEP_MS)
+  if policy == 'reject' then
+    answer = 'busy'
+  elseif redis.call('LLEN', queue) >= tonumber(cap) then
+    answer = 'full'
+  else
+    local item = make_item(task, message ~= '' and gone or '', text(now_ms()), input)
+    answer, value = 'queued', text(redis.call('RPUSH', queue, item))
+    redis.call('PEXPIRE', queue, KEEP_MS)
+  end
 else
   answer, value = 'started', next_fence(fence, tonumber(floor))
   redis.call('HSET', run, 'task', task, 'input', input, 'token', token, 'fence', value, 'owner', owner,
@@ -30,8 +34,10 @@ else
   set_due(active, session, lease_ms)
 end
 
+-- A refusal too: the person was told to send it again, so a late second delivery must not run beside that.
 redis.call('HSET', seen, 'token', token, 'task', task, 'answer', answer, 'value', value)
 redis.call('PEXPIRE', seen, deduped == '1' and KEEP_MS or ANSWER_MS)
+if answer == 'busy' or answer == 'full' then return {answer, ''} end
 if message ~= '' then
   redis.call('HSET', by, 'session', session, 'task', task)
   redis.call('PEXPIRE', by, KEEP_MS)

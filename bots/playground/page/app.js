@@ -157,6 +157,8 @@ function drawStats(stats) {
 function drawFacts(facts) {
   $("model").textContent = facts.model ?? "";
   $("service").textContent = facts.service ?? "";
+  // The hints are words of the scripted model; another one would take them for chatter.
+  document.body.classList.toggle("own-model", facts.scripted === false);
 }
 
 async function refresh() {
