@@ -35,7 +35,7 @@ test: $(VENV)/.dev ## format, lint, types, import rules and the whole test suite
 	@$(PY) -m ruff check .
 	@$(VENV)/bin/pyright
 	@$(VENV)/bin/lint-imports
-	@$(PY) -m pytest -n 2 $(ARGS)
+	@$(PY) -m pytest -n 4 --dist worksteal $(ARGS)
 
 bench: $(VENV)/.dev ## the figures of ARCHITECTURE.md, as ratios in one run, JSON on standard output
 	@$(PY) -m tests.bench $(ARGS)

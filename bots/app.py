@@ -21,6 +21,7 @@ from starlette.routing import BaseRoute, Route
 
 from bots.access import AccessRules
 from bots.cards.reporter import CardReporter, Deck
+from bots.cards.text import language_of
 from bots.coordination.embedded import EmbeddedValkey
 from bots.coordination.inbox import Inbox
 from bots.coordination.redis import RedisAdmission
@@ -214,7 +215,7 @@ def _card_for(
     address = ReplyAddress.of(run.origin.reply_to)
     platform = platforms[address.platform]
     return CardReporter(
-        platform.card(address, run.task_id, settings.language or platform.language),
+        platform.card(address, run.task_id, settings.language or language_of(run.prompt, platform.language)),
         deck,
         on_chat_gone=lambda: obey(CancelOrder(run.task_id, "", "the chat is gone")),
         remove_on_recall=settings.recall_deletes_reply,

@@ -17,7 +17,7 @@ import structlog
 from bots.access import AccessRules
 from bots.cards.reporter import RECALLED
 from bots.cards.strings import Strings
-from bots.cards.text import strings_for
+from bots.cards.text import language_of, strings_for
 from bots.commands import parse_command
 from bots.coordination.keys import session_key
 from bots.errors import PlatformError, RateLimited
@@ -148,7 +148,7 @@ class Gateway:
             return await self._refuse(event, address)
         if command == "stop" and not self._is_late(event):
             return await self._once(event, lambda: self._stop(chat, sender, address, announce=True))
-        if note := self._why_not(event, self._strings(chat)):
+        if note := self._why_not(event, self._strings(chat, event.text)):
             return await self._once(event, lambda: self._say(address, note))
         match command:
             case "new":
@@ -187,10 +187,10 @@ class Gateway:
             outcome = await self._runtime.start(self._session(chat, event.sender), event.text, origin=origin)
         except ValueError:
             # Longer than admission keeps; sending it again cannot help, so it must not be delivered again either.
-            return await self._once(event, lambda: self._say(address, self._strings(chat).too_long))
+            return await self._once(event, lambda: self._say(address, self._strings(chat, event.text).too_long))
         if not isinstance(outcome, Refused):
             return "queued" if isinstance(outcome, Queued) else "started"
-        strings = self._strings(chat)
+        strings = self._strings(chat, event.text)
         match outcome.reason:
             case "closed":
                 raise Closed("shutting down")
@@ -327,8 +327,9 @@ class Gateway:
             case "user":
                 return session_key(chat.platform, chat.tenant, chat.chat, f"@{user.user}")
 
-    def _strings(self, chat: ChatRef) -> Strings:
-        return strings_for(self._rules.language or self._platforms[chat.platform].language)
+    def _strings(self, chat: ChatRef, text: str = "") -> Strings:
+        """The texts in the language that is set, else in that of what the person wrote, else in the platform's."""
+        return strings_for(self._rules.language or language_of(text, self._platforms[chat.platform].language))
 
 
 async def _told(write: Callable[[], Awaitable[None]]) -> None:

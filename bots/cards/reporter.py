@@ -97,6 +97,11 @@ class CardReporter:
         self._writer: asyncio.Task[None] | None = None
         self._detached = False
 
+    @property
+    def can_retract(self) -> bool:
+        """A card is edited, so what it shows can be taken back."""
+        return True
+
     async def emit(self, event: Event) -> None:
         """Fold one event; returns at once."""
         if self._only_text_grows and type(event) is ModelDelta and not self._detached:

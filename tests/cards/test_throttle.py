@@ -52,7 +52,7 @@ def test_the_vendor_never_says_no(limit: RateLimit, calls: list[tuple[float, str
     for pause, priority, patient in calls:
         clock.now += pause * limit.per_seconds / limit.calls
         wait = budget.wait_time("k", limit, priority)  # type: ignore[arg-type]
-        assert 0 <= wait <= limit.per_seconds
+        assert 0 <= wait <= limit.per_seconds + 1e-6  # the sums of the clock are not exact
         if wait:
             if not patient:
                 continue

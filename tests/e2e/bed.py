@@ -21,6 +21,7 @@ from bots.playground.serving import free_port
 from bots.playground.slack.server import SlackServer
 from harness.testing.model_server import RequestRecord, ScriptedModelServer
 
+ROOT = Path(__file__).parents[2]
 TIER_SCALE = 30.0
 """The stand-in allows so many times the vendor's tiers .."""
 RATE_BUDGET = 28.0
@@ -53,6 +54,7 @@ class ServiceProcess:
                 "bots",
                 "serve",
                 env=dict(self.env),
+                cwd=ROOT,
                 stdout=out,
                 stderr=out,
                 start_new_session=True,

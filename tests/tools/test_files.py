@@ -1,6 +1,7 @@
 """The file tools on a real folder, with everything in it that must not be touched."""
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import socket
@@ -109,10 +110,9 @@ def put(root: Path, outside: Path, kind: str) -> str:
         case "FIFO":
             os.mkfifo(trap)
         case "socket":
-            with socket.socket(socket.AF_UNIX) as server:
-                os.chdir(root / "docs")  # a socket's address is short
+            # From inside the folder: a socket's address is short.
+            with socket.socket(socket.AF_UNIX) as server, contextlib.chdir(root / "docs"):
                 server.bind("trap")
-                os.chdir("/")
         case "device":
             os.mknod(trap, stat.S_IFCHR | 0o666, os.makedev(1, 5))
         case "folder":
