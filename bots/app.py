@@ -84,10 +84,7 @@ async def service(settings: Settings) -> AsyncGenerator[Service]:
     provider, system = provider_from(settings), settings.system_prompt()
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(provider.aclose)
-        url, valkey = settings.redis_url, None
-        if url is None:
-            valkey = EmbeddedValkey(settings.bots_data_dir)
-            url = await stack.enter_async_context(valkey)
+        url, valkey = await _redis(settings, stack)
         admission = RedisAdmission(
             url, lease_ttl=settings.lease_ttl_s, queue_cap=settings.queue_cap, busy_policy=settings.busy_policy
         )
@@ -133,6 +130,14 @@ async def service(settings: Settings) -> AsyncGenerator[Service]:
             running.draining = True
             await runtime.aclose(drain_s=settings.drain_s)
             await deck.aclose(grace_s=CARD_GRACE_S)
+
+
+async def _redis(settings: Settings, stack: contextlib.AsyncExitStack) -> tuple[str, EmbeddedValkey | None]:
+    """The address of Redis, and the embedded server when that is ours to keep alive."""
+    if settings.redis_url is not None:
+        return settings.redis_url, None
+    valkey = EmbeddedValkey(settings.bots_data_dir)
+    return await stack.enter_async_context(valkey), valkey
 
 
 async def serve(settings: Settings) -> None:

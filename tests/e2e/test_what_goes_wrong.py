@@ -215,6 +215,19 @@ async def test_a_model_that_comes_back_is_asked_again_and_the_card_says_so(tmp_p
         assert "asking again" not in states[-1]
 
 
+async def test_an_answer_that_breaks_off_once_is_taken_back_and_asked_for_again(tmp_path: Path) -> None:
+    async with bed(tmp_path, speed=10) as b:
+        b.model.set_fault({"cut_after": 30, "times": 1})
+        root = b.say("hello")
+        card = await b.card("Done", thread=root, seconds=20)
+        broken, whole = b.model.requests
+        assert broken.text_sent
+        assert markdown_of([card]) == whole.text_sent
+        states = b.slack.visible_history("general", card["message"])
+        assert any("asking again" in state for state in states)
+        assert len(b.bot_messages(thread=root)) == 1
+
+
 async def test_a_model_that_resets_the_connection_is_named_on_the_card(tmp_path: Path) -> None:
     async with bed(tmp_path, settings={"MODEL_RETRIES": "0"}) as b:
         b.model.set_fault({"reset": True, "times": 1})
