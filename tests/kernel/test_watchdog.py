@@ -37,6 +37,7 @@ async def test_signs_of_life_keep_it_quiet_for_much_longer_than_the_limit() -> N
         while time.monotonic() - started < 0.5:
             await asyncio.sleep(0.01)
             dog.alive()
+    assert time.monotonic() - started >= 0.5, "it was left to run to its end"
 
 
 async def test_a_sign_of_life_sets_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,7 +160,11 @@ async def test_given_answers_are_played_in_order() -> None:
 
 async def test_the_pace_can_be_changed_on_the_way() -> None:
     provider = ScriptedProvider([[Say("a"), Say("b", 60.0), Say("c", 60.0)]], speed=10_000)
+    said = ""
     async with asyncio.timeout(1), provider.stream(request("x")) as items:
         async for item in items:
-            if isinstance(item, TextDelta) and item.text == "b":
-                provider.speed = math.inf
+            if isinstance(item, TextDelta):
+                said += item.text
+                if item.text == "b":
+                    provider.speed = math.inf
+    assert said == "abc"

@@ -238,3 +238,4 @@ async def test_closing_twice_and_unused_is_fine() -> None:
     client = ModelHttpClient(FOREVER)
     await client.aclose()
     await client.aclose()
+    assert client.is_closed

@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bots.inbound import BotRemoved, ButtonClicked, ChatRef, MessageEdited, MessageRecalled, MessageReceived, MessageRef
+from bots.inbound import (
+    BotRemoved,
+    ButtonClicked,
+    ChatRef,
+    Inbound,
+    MessageEdited,
+    MessageRecalled,
+    MessageReceived,
+    MessageRef,
+)
 from bots.slack.parse import MalformedPayload, parse_command, parse_event, parse_interaction
 from tests.slack.payloads import (
     ALICE,
@@ -402,9 +411,10 @@ json = st.recursive(
 )
 def test_odd_fields_are_refused_or_ignored(odd: dict[str, Any], event: dict[str, Any], outer: dict[str, Any]) -> None:
     try:
-        parse_event(envelope(event | odd, **outer), IDENTITY)
+        inbound = parse_event(envelope(event | odd, **outer), IDENTITY)
     except MalformedPayload:
         return
+    assert inbound is None or isinstance(inbound, Inbound)
 
 
 # -- clicks

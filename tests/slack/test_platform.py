@@ -123,8 +123,9 @@ async def test_a_wrong_token_is_named_once(api: FakeApi) -> None:
 
 async def test_it_can_be_closed_while_it_waits(api: FakeApi) -> None:
     api.fail("auth.test", *[error("internal_error")] * 1_000)
-    async with started(api, naps=asyncio.sleep):
+    async with started(api, naps=asyncio.sleep) as platform:
         await asyncio.sleep(0)
+        assert not platform.is_ready
 
 
 def test_before_the_start_there_is_no_client() -> None:

@@ -102,8 +102,8 @@ async def test_host_files_and_processes_are_invisible(shell: Tool, tmp_path: Pat
     (tmp_path / "secret").write_text("outside")
     said = await run(
         shell,
-        f"cat {tmp_path}/secret /etc/shadow /etc/passwd /root/.bashrc {Path.cwd()}/pyproject.toml; cat ../*/secret;"
-        "ls -d /home /root /var /run /sys /srv /opt /work; ls /etc; echo; ls /proc | grep -c '^[0-9]'",
+        f"cat {tmp_path}/secret /etc/shadow /etc/passwd {Path.home()}/.bashrc {Path.cwd()}/pyproject.toml;"
+        "cat ../*/secret; ls -d /home /root /var /run /sys /srv /opt; ls /etc; echo; ls /proc | grep -c '^[0-9]'",
     )
     assert "outside" not in said
     assert said.count("No such file or directory") >= 13
