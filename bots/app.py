@@ -20,14 +20,20 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from bots.access import AccessRules
+from bots.cards.ledger import MemoryCardLedger
 from bots.cards.reporter import CardReporter, Deck
 from bots.cards.text import language_of
 from bots.coordination.embedded import EmbeddedValkey
 from bots.coordination.inbox import Inbox
 from bots.coordination.redis import RedisAdmission
+from bots.coordination.shared_folder import is_shared, keep_shared
 from bots.coordination.sweeper import sweep
 from bots.errors import PlatformError
 from bots.gateway import Gateway, GatewayRules
+from bots.gateway.answers import Answers
+from bots.gateway.asking import AskingReporter
+from bots.gateway.questions import Questions
+from bots.gateway.tools import chat_tools
 from bots.inbound import UserRef
 from bots.platform import ChatPlatform, ReplyAddress
 from bots.settings import Settings
@@ -35,20 +41,23 @@ from bots.slack.platform import SlackPlatform
 from bots.slack.transport import SlackTransport
 from bots.telemetry import configure_logging
 from harness.admission import CancelOrder, Origin, RunInput
-from harness.engine import Engine, Limits
+from harness.engine import Engine
 from harness.errors import ConfigError
-from harness.providers.select import provider_from
+from harness.gate import ApprovalGate
+from harness.limits import Limits
+from harness.providers.select import profile_from, provider_from
 from harness.reporters.base import Reporter
 from harness.runtime import Runtime
-from harness.stores.memory import MemorySessionStore
+from harness.stores.memory import MemoryGrantStore, MemorySessionStore
 from harness.task_registry import TaskRegistry
 from harness.tools.base import by_name
-from harness.tools.builtin import default_tools
 from harness.tools.executor import ToolExecutor
 
 log = structlog.stdlib.get_logger(__name__)
 
 SPEAKER_LOOKUP_S = 1.0
+REQUESTER = "requester"
+"""In APPROVERS: whoever asked."""
 CARD_GRACE_S = 10.0
 """How long a stop waits for the last views of the cards."""
 
@@ -100,12 +109,17 @@ async def service(settings: Settings) -> AsyncGenerator[Service]:
         stack.push_async_callback(slack.aclose)
         platforms: Mapping[str, ChatPlatform] = {slack.name: slack}
         deck = Deck()
-        executor = ToolExecutor(by_name(default_tools()), timeout_s=settings.tool_timeout_s)
-        engine = Engine(provider, executor, Limits.of(settings), system=system)
+        rules = _rules(settings)
+        shared = settings.redis_url is None or await is_shared(settings.bots_data_dir, admission)
+        tools = by_name(await chat_tools(settings.bots_data_dir, rules.access, is_shared=shared))
+        executor = ToolExecutor(tools, timeout_s=settings.tool_timeout_s)
+        gate = ApprovalGate(MemoryGrantStore(), timeout_s=settings.approval_timeout_s)
+        limits = Limits.of(settings, profile_from(settings))
+        engine = Engine(provider, executor, limits, system=system, gate=gate)
 
         def card_for(run: RunInput) -> Reporter:
             # The runtime does not exist yet when this is made, and does when it is called.
-            return _card_for(run, platforms, deck, settings, runtime.obey)
+            return _card_for(run, platforms, deck, questions, settings, runtime.obey)
 
         runtime = Runtime(
             engine,
@@ -114,7 +128,10 @@ async def service(settings: Settings) -> AsyncGenerator[Service]:
             reporter_for=card_for,
             speaker_name=lambda origin: _speaker_name(origin, platforms),
         )
-        gateway = Gateway(platforms, runtime, admission, _rules(settings))
+        questions = Questions(platforms, MemoryCardLedger(), runtime)
+        stack.push_async_callback(questions.aclose)
+        answers = Answers(runtime, questions, rules.access, lambda name: name not in tools or not tools[name].read_only)
+        gateway = Gateway(platforms, runtime, admission, rules, answers)
         stack.push_async_callback(gateway.aclose)
         transport = SlackTransport(gateway.handle, signing_secret, slack)
         running = Service(settings, platforms, runtime, admission, [transport.route])
@@ -123,6 +140,9 @@ async def service(settings: Settings) -> AsyncGenerator[Service]:
             background.start(valkey.keep_alive(), "valkey")
         background.start(Inbox(url, boot_id=admission.boot_id).run(_obey(runtime)), "inbox")
         background.start(sweep(admission, runtime), "sweeper")
+        background.start(questions.sweep(), "questions")
+        if shared and settings.redis_url is not None:
+            background.start(keep_shared(settings.bots_data_dir, admission), "shared folder")
         await slack.start()
         try:
             yield running
@@ -130,6 +150,7 @@ async def service(settings: Settings) -> AsyncGenerator[Service]:
             running.draining = True
             await runtime.aclose(drain_s=settings.drain_s)
             await deck.aclose(grace_s=CARD_GRACE_S)
+            await questions.aclose(grace_s=CARD_GRACE_S)
 
 
 async def _redis(settings: Settings, stack: contextlib.AsyncExitStack) -> tuple[str, EmbeddedValkey | None]:
@@ -214,17 +235,20 @@ def _card_for(
     run: RunInput,
     platforms: Mapping[str, ChatPlatform],
     deck: Deck,
+    questions: Questions,
     settings: Settings,
     obey: Callable[[CancelOrder], None],
 ) -> Reporter:
     address = ReplyAddress.of(run.origin.reply_to)
     platform = platforms[address.platform]
-    return CardReporter(
-        platform.card(address, run.task_id, settings.language or language_of(run.prompt, platform.language)),
+    language = settings.language or language_of(run.prompt, platform.language)
+    card = CardReporter(
+        platform.card(address, run.task_id, language),
         deck,
         on_chat_gone=lambda: obey(CancelOrder(run.task_id, "", "the chat is gone")),
         remove_on_recall=settings.recall_deletes_reply,
     )
+    return AskingReporter(card, questions, address, language, remove_on_recall=settings.recall_deletes_reply)
 
 
 async def _speaker_name(origin: Origin, platforms: Mapping[str, ChatPlatform]) -> str:
@@ -252,5 +276,7 @@ def _rules(settings: Settings) -> GatewayRules:
         admins=frozenset(settings.admins),
         allow_external=settings.allow_external,
         require_mention=settings.require_mention,
+        approvers=frozenset(settings.approvers) - {REQUESTER},
+        requester_approves=REQUESTER in settings.approvers,
     )
     return GatewayRules(access, settings.session_scope, settings.language or "")

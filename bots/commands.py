@@ -1,13 +1,18 @@
 """The words that are not for the model. Pure.
 
-A stop word counts only as the whole message: "stop the music" is a request like any other.
+A stop word counts only as the whole message: "stop the music" is a request like any other. The answer to a question for
+permission is the one command with something behind it.
 """
 
+import re
+from dataclasses import dataclass
 from typing import Final, Literal
 
 Command = Literal["stop", "new", "status", "help"]
 
 STOP_WORDS: Final = frozenset({"stop", "/stop", "!stop", "停止", "取消"})
+_ANSWER: Final = re.compile(r"[/!](approve|deny)(?:\s+`?([^\s`]+)`?)?(?:\s+(.*))?", re.IGNORECASE | re.DOTALL)
+_REASON_CHARS: Final = 300
 _NAMED: Final[dict[str, Command]] = {"new": "new", "status": "status", "help": "help"}
 
 
@@ -19,3 +24,23 @@ def parse_command(text: str) -> Command | None:
     if word[:1] in ("/", "!"):
         return _NAMED.get(word[1:])
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class TypedAnswer:
+    """`/approve CODE` or `/deny CODE reason`. `code` is "" when it was left out; `reason` is one line."""
+
+    decision: Literal["once", "deny"]
+    code: str
+    reason: str = ""
+
+
+def parse_answer(text: str) -> TypedAnswer | None:
+    """The answer to a question for permission that a message is; None when it is something else."""
+    found = _ANSWER.fullmatch(text.strip())
+    if found is None:
+        return None
+    code = (found[2] or "").upper()
+    if found[1].lower() == "approve":
+        return TypedAnswer("once", code)
+    return TypedAnswer("deny", code, " ".join((found[3] or "").split())[:_REASON_CHARS])

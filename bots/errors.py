@@ -6,6 +6,7 @@ PlatformError
 ├── MessageGone        the message was deleted: detach, finish silently
 ├── ChatGone           the chat is archived, or the bot was removed: cancel
 ├── Refused            the platform refuses this content: do not send it again
+│   └── QuestionTooLong    what is to be permitted cannot be shown whole: it must not be asked
 └── NotAuthorised      the token or a permission is missing: an operator has to act
 """
 
@@ -44,6 +45,10 @@ class ChatGone(PlatformError):
 
 class Refused(PlatformError):
     """The platform does not accept this content; sending it again cannot help."""
+
+
+class QuestionTooLong(Refused):
+    """The arguments of a call do not fit into a message, and part of them is not enough to judge it."""
 
 
 class NotAuthorised(PlatformError):

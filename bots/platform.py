@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from bots.cards.approval import QuestionView
 from bots.cards.surface import CardSurface
 from bots.inbound import ChatRef, UserRef
 
@@ -56,6 +57,21 @@ class ChatPlatform(Protocol):
 
     def card(self, address: ReplyAddress, task_id: str, language: str) -> CardSurface:
         """A card that has not been posted yet; the first `show` posts it."""
+        ...
+
+    async def post_question(self, address: ReplyAddress, question: QuestionView, language: str) -> str:
+        """Post a question for permission where an answer would go, and give the id of its message.
+
+        `QuestionTooLong` when its arguments cannot be shown whole; then nothing is posted.
+        """
+        ...
+
+    async def show_question(self, address: ReplyAddress, message: str, question: QuestionView, language: str) -> None:
+        """Make the message of a question show how it stands now."""
+        ...
+
+    async def find_question(self, address: ReplyAddress, question_id: str) -> str | None:
+        """The message of a question whose post did not answer: "" when there is none, None when nobody can say."""
         ...
 
     async def say(self, address: ReplyAddress, text: str) -> None:

@@ -42,6 +42,8 @@ class Settings(KernelSettings):
     allowed_users: StringList = ()
     allowed_chats: StringList = ()
     admins: StringList = ()
+    approvers: StringList = ()
+    """Ids of people; the word `requester` stands for whoever asked."""
     allow_external: bool = False
     recall_deletes_reply: bool = False
     rate_budget: Annotated[float, Field(gt=0)] = 0.95

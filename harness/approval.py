@@ -1,6 +1,7 @@
 """Approval as data: what is asked, what may be answered, and what an answer allows later."""
 
 import hashlib
+import json
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -57,5 +58,10 @@ class Grant:
 
 def digest_of(tool: str, schema: JsonObject, arguments: JsonObject) -> str:
     """What a decision is bound to: the tool, its schema (a changed tool asks again) and the arguments, order aside."""
-    canonical = orjson.dumps([tool, dict(schema), dict(arguments)], option=orjson.OPT_SORT_KEYS)
+    parts = [tool, dict(schema), dict(arguments)]
+    try:
+        canonical = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        # A whole number beyond 64 bits, which JSON may hold and orjson does not write.
+        canonical = json.dumps(parts, sort_keys=True).encode()
     return hashlib.sha256(canonical).hexdigest()

@@ -4,16 +4,13 @@ Exit codes: 0 completed, 1 failed, 2 wrong use or a missing setting, 130 cancele
 """
 
 import asyncio
-import logging
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-import structlog
 import typer
-from structlog.typing import EventDict, WrappedLogger
 
 from harness import __version__
 from harness.errors import ConfigError
@@ -22,8 +19,9 @@ from harness.reporters.jsonl import JsonLinesReporter
 from harness.reporters.timeline import TimelineReporter
 from harness.settings import KernelSettings
 from harness.status import TaskStatus
-from harness.terminal.assembly import opened, with_model
+from harness.terminal.assembly import opened
 from harness.terminal.keyboard import is_terminal, unechoed
+from harness.terminal.logs import quiet_logs
 from harness.terminal.streams import Output, answer_reporter, console_on, reconfigure
 from harness.terminal.turn import Asker, Turns
 
@@ -83,32 +81,26 @@ def chat(
     state: Annotated[Path | None, typer.Option(envvar="XDG_STATE_HOME", hidden=True)] = None,
 ) -> None:
     """Talk over many turns; /help there lists the commands. Of a pipe each line is one turn."""
-    from harness.repl import Chat
-    from harness.repl import chat as converse  # here, because `run` starts faster without a line editor
+    from harness.repl import terminal_chat  # here, because `run` starts faster without a line editor
 
     if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  # None when closed
         _fail("Standard input is closed: there is nobody to talk to.")
-    at_terminal = is_terminal(sys.stdin) and is_terminal(sys.stdout)
-    reconfigure(sys.stdout, errors="replace")
-    console = console_on(sys.stdout if at_terminal else sys.stderr, plain=not at_terminal)
-    output = Output(answer_reporter(console, plain=not at_terminal))
     # The base directory specification: a relative value is invalid and has to be ignored.
     base = state if state is not None and state.is_absolute() else Path.home() / ".local" / "state"
-
-    def started(conversation: Chat) -> None:
-        output.stop = conversation.leave
-
-    async def talk() -> TaskStatus:
-        async with opened(_settings(model, no_stream=no_stream), allow=allow or ()) as kernel:
-            folder = base / "harness-bots" if at_terminal else None
-            return await converse(kernel, lambda: output, console, state=folder, started=started)
-
     try:
-        status = _until_killed(talk())
+        settings = _settings(model, no_stream=no_stream)
+        status = _until_killed(terminal_chat(settings=settings, allow=allow or (), state=base / "harness-bots"))
     except ConfigError as error:
         _fail(str(error))
+    except BrokenPipeError:
+        raise typer.Exit(EXIT_CODES[TaskStatus.CANCELED]) from None  # nobody reads on: that is how a pipe says stop
+    except OSError as error:
+        typer.echo(f"harness: the answer cannot be written: {error}", err=True)
+        raise typer.Exit(1) from None
     # At a terminal the person has seen how each turn ended; a script learns it by the exit code.
-    _end(output, TaskStatus.COMPLETED if at_terminal and status is not TaskStatus.INTERRUPTED else status)
+    at_terminal = is_terminal(sys.stdin) and is_terminal(sys.stdout)
+    seen = at_terminal and status is not TaskStatus.INTERRUPTED
+    raise typer.Exit(0 if seen else EXIT_CODES.get(status, 1))
 
 
 @app.command()
@@ -119,24 +111,8 @@ def version() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
-    # Logs are for operators: in a terminal only what matters, on standard error, without local variables.
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        processors=[
-            _only_faults,
-            structlog.stdlib.add_log_level,
-            structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
-        ],
-    )
+    quiet_logs()
     app()
-
-
-def _only_faults(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """What failed is shown by the reporter already; a log line adds something only where there is a traceback."""
-    if not event.get("exc_info"):
-        raise structlog.DropEvent
-    return event
 
 
 def _reporter(*, json: bool, timeline: bool) -> Reporter:
@@ -162,7 +138,7 @@ def _readable(text: str) -> str:
 def _settings(model: str | None, *, no_stream: bool) -> KernelSettings:
     settings = KernelSettings.load()
     if model is not None:
-        settings = with_model(settings, model)
+        settings = settings.with_model(model)
     return settings.model_copy(update={"model_stream": False}) if no_stream else settings
 
 

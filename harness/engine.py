@@ -7,11 +7,14 @@ is canceled or fails leaves what it had in `RunState`, and `Runtime` writes it d
 import asyncio
 import random
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from harness.approval import Approval
+from harness.approval import Approval, digest_of
+from harness.context.compaction import described
+from harness.context.compactor import Compactor
+from harness.context.prompt import SystemPrompt
 from harness.errors import LimitExceeded, ProviderError
 from harness.events import (
     MessageRetracted,
@@ -25,7 +28,9 @@ from harness.events import (
 )
 from harness.gate import ApprovalGate
 from harness.history import prepare_history
-from harness.messages import AssistantMessage, Message
+from harness.limits import Limits
+from harness.messages import AssistantMessage, ToolCall, Usage
+from harness.pricing import Price, price_of, priced
 from harness.providers.base import (
     Completed,
     ModelProvider,
@@ -33,48 +38,31 @@ from harness.providers.base import (
     ReasoningDelta,
     StreamingProvider,
     TextDelta,
+    UsageReport,
 )
-from harness.run_state import FAILURES_BEFORE_REMINDER, RunState
-from harness.settings import KernelSettings
+from harness.run_state import FAILURES_BEFORE_REMINDER, RunState, tokens_of
 from harness.stores.memory import MemoryGrantStore
+from harness.stores.records import CallRecord
+from harness.tools.base import Tool
 from harness.tools.executor import ToolExecutor
 from harness.watchdog import Watchdog
 
 MAX_DENIALS: Final = 3
-REMINDER: Final = "This very call has failed several times now. Do not repeat it: change it, or answer without it."
+CUT_SHORT: Final = (
+    "The arguments of this call were cut off at the model's token limit, so it did not run. Make it again with less in "
+    "it, for example in several steps."
+)
 REFUSED: Final = "This call is not permitted here. Do not make it again; go on without it."
 RETRY_TOTAL_S: Final = 240.0
 """No retry starts later than this after the first request of a model turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one run may use. Times in seconds."""
-
-    max_turns: int = 20
-    max_tool_calls: int = 100
-    run_timeout_s: float = 900.0
-    first_delta_timeout_s: float = 90.0
-    idle_timeout_s: float = 60.0
-    model_retries: int = 2
-    stream: bool = True
-
-    @classmethod
-    def of(cls, settings: KernelSettings) -> "Limits":
-        """The limits that the settings name."""
-        return cls(
-            max_turns=settings.max_turns,
-            max_tool_calls=settings.max_tool_calls,
-            run_timeout_s=settings.run_timeout_s,
-            first_delta_timeout_s=settings.first_delta_timeout_s,
-            idle_timeout_s=settings.idle_timeout_s,
-            model_retries=settings.model_retries,
-            stream=settings.model_stream,
-        )
-
-
 class Engine:
-    """Runs tasks, any number at once: it holds no state of a run."""
+    """Runs tasks, any number at once: it holds no state of a run.
+
+    `system`: the prompt, or what makes one for each run. `compactor`: keeps conversations within the context window.
+    `prices`: see `price_of`.
+    """
 
     def __init__(
         self,
@@ -82,14 +70,18 @@ class Engine:
         executor: ToolExecutor,
         limits: Limits,
         *,
-        system: str,
+        system: str | SystemPrompt,
         gate: ApprovalGate | None = None,
+        compactor: Compactor | None = None,
+        prices: Mapping[str, Price] | None = None,
     ) -> None:
         self.provider = provider
         self.limits = limits
         self.gate = gate or ApprovalGate(MemoryGrantStore())
         self._executor = executor
         self._system = system
+        self._compactor = compactor or Compactor()
+        self._prices = prices or {}
 
     async def run(self, state: RunState) -> Sequence[Approval]:
         """Work until the model has answered: (). Or until calls need a person: then what to ask, and none has run.
@@ -97,13 +89,16 @@ class Engine:
         A state whose `running` message is set goes on with the calls of that message, as `verdicts` say. Raises
         ProviderError or LimitExceeded; a cancellation passes through. Either way `state` tells how far it came.
         """
+        system = self._system if isinstance(self._system, str) else await self._system(state.caller)
+        frame = ModelRequest(system, (), self._executor.specs)
         while True:
             if state.running is None:
-                if state.turns >= self.limits.max_turns:
-                    raise LimitExceeded("max_turns", f"The task took more than {self.limits.max_turns} model turns.")
-                message = await self._turn(state)
+                self._check_budget(state)
+                if await self._compact(state, frame):
+                    self._check_budget(state)
+                message = await self._turn(state, frame)
                 if not message.tool_calls:
-                    await self._save(state, [message])
+                    await state.answered_with(message)
                     await self._step(state, "finish", "answered")
                     return ()
                 state.tool_calls += len(message.tool_calls)
@@ -111,63 +106,109 @@ class Engine:
                     raise LimitExceeded("budget", f"The task made more than {self.limits.max_tool_calls} tool calls.")
                 if asked := await self._permissions(state, message):
                     return asked
+                # A call without its result in the log is repaired in the history that the model gets; a call that ran
+                # and is in no log at all could not be.
+                await state.propose()
             await self._calls(state)
+
+    def _check_budget(self, state: RunState) -> None:
+        limits = self.limits
+        if state.turns >= limits.max_turns:
+            raise LimitExceeded("max_turns", f"The task took more than {limits.max_turns} model turns.")
+        if limits.max_run_tokens and (used := state.usage.total) >= limits.max_run_tokens:
+            raise LimitExceeded("budget", f"The task used {used:,} of its {limits.max_run_tokens:,} tokens.")
+        if limits.max_session_tokens and (used := tokens_of(state.history)) >= limits.max_session_tokens:
+            raise LimitExceeded(
+                "budget",
+                f"This conversation has used {used:,} of its {limits.max_session_tokens:,} tokens. Begin a new one.",
+            )
 
     async def _permissions(self, state: RunState, message: AssistantMessage) -> Sequence[Approval]:
         """Fill in the verdicts that policy and grants give; the rest is for a person."""
         asked: list[Approval] = []
+        was_cut = message.finish_reason == "length" and any(call.is_malformed for call in message.tool_calls)
+        if was_cut and state.was_cut:
+            raise ProviderError("truncated", "The model ran into its token limit inside a tool call, twice in a row.")
+        state.was_cut = was_cut
         for call in message.tool_calls:
             tool = self._executor.find(call.name)
             # A call of a tool that does not exist has nothing to permit: the executor tells the model.
             policy = "allow" if tool is None else await self.gate.check(tool, call, state.caller)
-            if policy == "ask" and tool is not None:
+            if was_cut and call.is_malformed:
+                state.verdicts[call.id] = CUT_SHORT
+            elif policy == "ask" and tool is not None:
                 asked.append(self.gate.request(tool, call, state.caller))
             else:
                 state.verdicts[call.id] = "" if policy == "allow" else REFUSED
+            state.proposals.append(self._proposal(state, call, tool))
         return asked
 
+    def _proposal(self, state: RunState, call: ToolCall, tool: Tool | None) -> CallRecord:
+        """The call's row in the journal, as policy left it."""
+        verdict = state.verdicts.get(call.id)
+        caller = state.caller
+        return CallRecord(
+            call,
+            caller.task_id,
+            caller.session_key,
+            side_effects=tool is not None and not tool.read_only,
+            proposed_at=state.log.now(),
+            digest=digest_of(tool.name, tool.spec.parameters, call.arguments or {}) if tool is not None else "",
+            state="awaiting_approval" if verdict is None else "denied" if verdict else "approved",
+            result=verdict or "",
+            is_error=bool(verdict),
+        )
+
     async def _calls(self, state: RunState) -> None:
-        """Run the calls of the running message as the verdicts say, and write message and results down."""
+        """Run the calls of the running message as the verdicts say; each result is written down as it comes."""
         message = state.running
         assert message is not None, "there are calls only of a message"
         calls = message.tool_calls
-        await self._executor.run(calls, state.caller, state.sink, state.results, state.verdicts)
+        await self._executor.run(calls, state.caller, state.sink, state.results, state.verdicts, journal=state)
         for call in calls:
             await self._step(state, "tool", call.name)
-        results = [state.results[call.id] for call in calls]
-        repeated = state.note_failures(calls, results)
-        if repeated:
-            results = [replace(result, content=f"{result.content}\n\n{REMINDER}") for result in results]
-        denials = sum(bool(state.verdicts[call.id]) for call in calls)
+        denials = sum(state.verdicts[call.id] not in ("", CUT_SHORT) for call in calls)
         state.denials = state.denials + denials if denials == len(calls) else 0
-        # One append: a call without its result in the log would make every later request invalid.
-        await self._save(state, [message, *results])
-        if repeated > FAILURES_BEFORE_REMINDER:
+        if state.close_calls() > FAILURES_BEFORE_REMINDER:
             raise LimitExceeded("tool", "The model made the same failing call again and again.")
         if state.denials >= MAX_DENIALS:
             raise LimitExceeded("tool", f"Permission was denied {state.denials} times in a row.")
 
-    async def _turn(self, state: RunState) -> AssistantMessage:
+    async def _compact(self, state: RunState, frame: ModelRequest, *, refused: bool = False) -> bool:
+        """Make room for the next request when little is left, or the server says so; False when nothing is done."""
+        mark = await self._compactor.compact(state.history, frame, self._generate, refused=refused)
+        if mark is not None:
+            state.settle(usage := self._priced(mark.usage))
+            summary = described(state.history, mark)
+            state.history.append(replace(mark, usage=usage))
+            await state.log.add(state.history[-1:])
+            await self._step(state, "model", summary)
+        return mark is not None
+
+    async def _turn(self, state: RunState, frame: ModelRequest) -> AssistantMessage:
         state.turns += 1
-        state.pieces = []
         await state.sink.emit(ModelStarted, state.turns)
-        request = ModelRequest(self._system, prepare_history(state.history), self._executor.specs)
         started = time.monotonic()
-        attempt = 0
+        attempt, was_refused = 0, False
         while True:
+            request = replace(frame, messages=prepare_history(state.history))
             try:
                 message = await self._ask(state, request)
                 break
             except ProviderError as error:
                 attempt += 1
+                too_long = error.kind == "context_length" and not (was_refused or state.pieces or state.thought)
+                if too_long and await self._compact(state, frame, refused=True):
+                    was_refused = True
+                    await state.sink.emit(ModelRetrying, attempt, 0.0, error.kind)
+                    continue
                 await self._before_retry(state, error, attempt, time.monotonic() - started)
-        state.running = message
+        state.running = message = replace(message, usage=self._priced(message.usage))
         text = message.text
         state.answered.append(text)
-        state.pieces = []
-        state.usage = state.usage + message.usage
+        state.settle(message.usage)
         await state.sink.emit(ModelEnded, text, message.tool_calls, message.finish_reason, message.usage)
-        await state.sink.emit(UsageReported, state.usage)
+        await state.sink.emit(UsageReported, state.usage, state.usage.cost)
         await self._step(state, "model", _summary(message))
         return message
 
@@ -175,7 +216,7 @@ class Engine:
         """Wait until the request may be sent again; raises the error when it may not."""
         # Once something was shown the same request must not run again behind the person's back: only a surface that can
         # take the text back, and says so, gets one replay.
-        replay = bool(state.pieces)
+        replay = bool(state.pieces or state.thought)
         if replay and (state.replayed or not state.sink.can_retract):
             raise error
         if not error.retryable or attempt > self.limits.model_retries:
@@ -190,17 +231,16 @@ class Engine:
             ) from error
         if replay:
             state.replayed = True
-            state.pieces.clear()
             await state.sink.emit(MessageRetracted, error.kind)
+        state.settle(self._priced(state.partial_usage))
         await state.sink.emit(ModelRetrying, attempt, delay, error.kind)
         await asyncio.sleep(delay)
 
     async def _ask(self, state: RunState, request: ModelRequest) -> AssistantMessage:
         provider = self.provider
+        state.asking = request.estimated_tokens
         if not (self.limits.stream and isinstance(provider, StreamingProvider)):
-            message = await provider.generate(request)
-            state.pieces = [message.text] if message.text else []
-            return message
+            return await self._generate(request)
         emit, pieces = state.sink.emit, state.pieces
         message: AssistantMessage | None = None
         try:
@@ -216,7 +256,10 @@ class Engine:
                         pieces.append(text)
                         await emit(ModelDelta, text)
                     elif type(item) is ReasoningDelta:
+                        state.thought += len(item.text)
                         await emit(ModelReasoning, item.text)
+                    elif type(item) is UsageReport:
+                        state.reported = item.usage
                     elif type(item) is Completed:
                         # Read on to the end: only an exchange that was read whole leaves a connection to use again.
                         message = item.message
@@ -227,11 +270,16 @@ class Engine:
             raise ProviderError("truncated", "The model's stream ended without its end mark.")
         return message
 
-    async def _save(self, state: RunState, messages: Sequence[Message]) -> None:
-        # Before the await: the append goes on when the run is canceled in the middle of it, and must not happen twice.
-        state.running, state.results, state.verdicts = None, {}, {}
-        state.history.extend(messages)
-        await state.save(messages)
+    async def _generate(self, request: ModelRequest) -> AssistantMessage:
+        limit = self.limits.whole_answer_timeout_s
+        try:
+            async with Watchdog(first=limit, idle=limit):
+                return await self.provider.generate(request)
+        except TimeoutError as error:
+            raise ProviderError("timeout", f"The model did not answer: {error}.") from error
+
+    def _priced(self, usage: Usage) -> Usage:
+        return priced(usage, price_of(self._prices, self.provider.model)) if self._prices else usage
 
     async def _step(self, state: RunState, type: str, summary: str) -> None:
         state.steps += 1

@@ -8,7 +8,9 @@
     ├── InvalidTransition       our bug: a task took a step that its table does not have
     ├── StoreError              the store refused or failed
     │   ├── VersionConflict     somebody appended first: reload and try again
-    │   └── StaleFence          another owner has taken over: stop, write nothing
+    │   ├── StaleFence          another owner has taken over: stop, write nothing
+    │   ├── NotTogether         changes that one statement cannot do together: they are done one by one
+    │   └── OutcomeUnknown      the answer of a commit was lost for good: written or not, nobody knows
     ├── AdmissionUnavailable    the coordinator cannot be reached: do not acknowledge, let the sender try again
     └── Closed                  the runtime is shutting down and admits nothing
 
@@ -122,7 +124,7 @@ class InvalidTransition(HarnessError):
 
 
 class StoreError(HarnessError):
-    """The store refused or failed; nothing was half-written."""
+    """The store refused or failed. Nothing was half-written; what `OutcomeUnknown` tells of is there or not, whole."""
 
 
 class VersionConflict(StoreError):

@@ -13,18 +13,35 @@ JsonObject = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one model response or of a whole run. `estimated`: the server named no figures."""
+    """Tokens of one model response or of a whole run. `estimated`: the server named no figures.
+
+    `cost`: what they cost, in the currency of the prices that were set; None when no price is known.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     estimated: bool = False
+    cost: float | None = None
+
+    @property
+    def total(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.estimated or other.estimated,
+            _joint_cost(self, other),
         )
+
+
+def _joint_cost(one: Usage, other: Usage) -> float | None:
+    # Nothing used costs nothing, so that a sum may begin with `Usage()`; one part without a price leaves it unknown.
+    if not one.total or not other.total:
+        return other.cost if not one.total else one.cost
+    return None if one.cost is None or other.cost is None else one.cost + other.cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +92,14 @@ class ToolCall:
 
 
 Part = Text | Reasoning | ToolCall
+_CHARS_PER_TOKEN = 4
+
+
+def estimated_tokens(characters: int) -> int:
+    """Tokens that a text of so many characters makes, roughly: for where a server names no figures."""
+    return -(-characters // _CHARS_PER_TOKEN)
+
+
 MessageState = Literal["complete", "interrupted", "failed"]
 
 
@@ -114,9 +139,25 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class SummaryMessage:
-    """A compacted stretch of the conversation."""
+    """What came before, in short.
+
+    A plain one, with neither `covers` nor `trims`, stands in its place like any message. The others are appended by
+    compaction and say how the log before them is sent from here on, while it stays as it is: the first `covers`
+    messages as `text` instead, and of those up to `trims` the results of tools only in short. Only the newest of them
+    counts, and only at `position` in its log: where the log was cleared since, it says nothing.
+    `usage`: the tokens that writing the text took.
+    """
 
     text: str
+    covers: int = 0
+    trims: int = 0
+    position: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def is_mark(self) -> bool:
+        """True when it says how the log before it is sent."""
+        return bool(self.covers or self.trims)
 
 
 Message = UserMessage | AssistantMessage | ToolResult | SummaryMessage

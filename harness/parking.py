@@ -21,8 +21,9 @@ from harness.events import ApprovalDecided, ApprovalRequested
 from harness.gate import ApprovalGate
 from harness.live import LiveTask
 from harness.run_state import RunState
-from harness.status import StopReason, TaskStatus
+from harness.status import StopReason
 from harness.stores.base import ParkedRun, ParkingStore
+from harness.task import Task
 from harness.task_registry import TaskRegistry
 
 log = structlog.stdlib.get_logger(__name__)
@@ -35,7 +36,7 @@ _CLAIM_RETRY_S: Final = 0.5
 class Resumer(Protocol):
     """Who goes on with a run that was taken out."""
 
-    def adopt(self, run: RunInput) -> LiveTask:
+    async def adopt(self, run: RunInput) -> LiveTask:
         """The task of a run that was parked by another process."""
         ...
 
@@ -70,24 +71,33 @@ class Parking:
         """The parked tasks whose reporter lives in this process."""
         return self._live
 
-    async def park(self, live: LiveTask, lease: Lease, parked: ParkedRun) -> None:
-        """Store the run with its questions, give the lease back, and ask."""
+    async def park(self, live: LiveTask, lease: Lease, state: RunState, parked: ParkedRun) -> None:
+        """Store the run with its questions and give the lease back; `ask` comes next."""
         task = live.task
-        await self._store.park(parked)
+        step, waits = live.waiting(lease.fence)
+        if live.records is None:
+            await state.propose()
+            await self._store.park(parked)
+        else:
+            await state.propose(parked, step, waits)
         self._live[task.id] = live
-        await live.step(TaskStatus.WAITING_APPROVAL)
+        await live.sink.publish(waits)
         try:
             await self._admission.park(lease)
         except AdmissionUnavailable:
             # The lease runs out by itself; whoever goes on waits for that.
             log.warning("a waiting run keeps its lease until it runs out", task=task.id)
-        for approval in parked.approvals:
-            await live.sink.emit(ApprovalRequested, approval)
         latest = max(approval.expires_at for approval in parked.approvals)
         self._expiries[task.id] = self._registry.start(self._expire_at(latest), f"expiry {task.id}")
+        task.rest(lambda: self._stopped(task))
         if task.stop_reason is not None:
-            # Canceled while it was being parked.
-            await self.cancel(task.id, by=task.stopped_by, reason=task.cancel_reason, stop=task.stop_reason)
+            self._stopped(task)  # it came while the run was being parked
+
+    async def ask(self, live: LiveTask, approvals: Sequence[Approval]) -> None:
+        """Put the questions; an answer or a stop that comes meanwhile has its turn when they are put."""
+        async with live.talking:
+            for approval in approvals:
+                await live.sink.emit(ApprovalRequested, approval)
 
     async def find(self, approval: str) -> Approval | None:
         """An approval by its id or code, for whoever has to check who may decide."""
@@ -105,16 +115,27 @@ class Parking:
         return decided
 
     async def expire(self) -> None:
-        """Deny what nobody has answered in time."""
+        """Deny what nobody has answered in time, whoever asked it."""
         for expired in await self._store.expire(now=self._now()):
             await self._answered(expired)
+
+    async def resume_ready(self) -> None:
+        """Go on with runs whose last answer was given and whose process died before it could."""
+        for task_id in await self._store.ready():
+            if (parked := await self._store.unpark(task_id)) is not None:
+                live = self._live.pop(task_id, None) or await self._resumer.adopt(parked.run)
+                await self._take_out(live, parked)
+
+    async def is_parked(self, task_id: str) -> bool:
+        """Whether the run waits for people, wherever it was parked."""
+        return await self._store.parked(task_id) is not None
 
     async def cancel(self, task_id: str, *, by: str, reason: str, stop: StopReason = StopReason.CANCELED) -> bool:
         """End a parked run: none of its waiting calls runs. False when it is not parked (any more)."""
         parked = await self._store.unpark(task_id)
         if parked is None:
             return False
-        live = self._live.pop(task_id, None) or self._resumer.adopt(parked.run)
+        live = self._live.pop(task_id, None) or await self._resumer.adopt(parked.run)
         live.task.stop_reason, live.task.stopped_by, live.task.cancel_reason = stop, by, reason
         await self._take_out(live, parked)
         return True
@@ -124,21 +145,34 @@ class Parking:
         await self._registry.aclose()
 
     async def _answered(self, approval: Approval) -> None:
-        if live := self._live.get(approval.task_id):
-            decision = approval.decision or "deny"
-            await live.sink.emit(ApprovalDecided, approval.id, decision, approval.decided_by)
         parked = await self._store.parked(approval.task_id)
-        if parked is None or not parked.is_decided:
+        if parked is None:
+            return
+        live = self._live.get(approval.task_id)
+        if live is None:
+            # Another process has asked, and may have died since: what shows the task is made anew.
+            live = self._live.setdefault(approval.task_id, await self._resumer.adopt(parked.run))
+        async with live.talking:
+            await live.sink.emit(ApprovalDecided, approval.id, approval.decision or "deny", approval.decided_by)
+        if not parked.is_decided:
             return
         parked = await self._store.unpark(approval.task_id)
-        if parked is None:
-            return  # somebody else was faster
-        await self._take_out(self._live.pop(approval.task_id, None) or self._resumer.adopt(parked.run), parked)
+        self._live.pop(approval.task_id, None)
+        if parked is not None:  # else somebody else was faster
+            await self._take_out(live, parked)
+
+    def _stopped(self, task: Task) -> None:
+        stop = task.stop_reason or StopReason.CANCELED
+        self._registry.start(
+            self.cancel(task.id, by=task.stopped_by, reason=task.cancel_reason, stop=stop), f"stop {task.id}"
+        )
 
     async def _take_out(self, live: LiveTask, parked: ParkedRun) -> None:
         expiry = self._expiries.pop(parked.run.task_id, None)
         if expiry is not None and expiry is not asyncio.current_task():
             expiry.cancel()
+        async with live.talking:
+            pass  # everything about the question has been said
         token = secrets.token_hex(16)
         while True:
             with contextlib.suppress(AdmissionUnavailable):
@@ -198,6 +232,7 @@ def state_of(parked: ParkedRun, fresh: RunState) -> RunState:
         usage=parked.usage,
         answered=list(parked.answered),
         running=parked.message,
+        is_logged=True,
         verdicts=verdicts(parked),
         denials=parked.denials,
     )

@@ -3,11 +3,12 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final, Protocol
 
+import structlog
 from prompt_toolkit import PromptSession
 from prompt_toolkit.filters import is_searching
 from prompt_toolkit.history import History
@@ -18,14 +19,18 @@ from rich.text import Text as Styled
 
 from harness import __version__
 from harness.reporters.base import Reporter
+from harness.settings import KernelSettings
 from harness.status import TaskStatus
-from harness.terminal.assembly import Kernel
+from harness.terminal.assembly import Kernel, opened
 from harness.terminal.commands import CommandCompleter, Commands
 from harness.terminal.history import history_in
-from harness.terminal.keyboard import unechoed
+from harness.terminal.keyboard import is_terminal, unechoed
 from harness.terminal.lines import LineReader
+from harness.terminal.logs import quiet_logs
 from harness.terminal.question import TerminalAsker, line_output
+from harness.terminal.streams import Output, answer_reporter, console_on, reconfigure
 from harness.terminal.turn import Turns
+from harness.tools.base import Tool
 
 PROMPT: Final = "you> "
 HOW_TO_LEAVE: Final = "Ctrl-D or /exit leaves."
@@ -170,6 +175,39 @@ async def chat(
             if kernel.note:
                 console.print(Styled(kernel.note, style="yellow"))
         return await conversation.run()
+
+
+async def terminal_chat(
+    tools: Iterable[Tool] = (),
+    *,
+    settings: KernelSettings | None = None,
+    allow: Sequence[str] = (),
+    state: Path | None = None,
+) -> TaskStatus:
+    """`harness chat` in a program of one's own, with these tools beside the built-in ones; see `Chat.run`.
+
+    `settings`: read from the environment when left out. `allow`: tools that run without asking. `state`: the folder
+    that keeps the typed lines, `~/.local/state/harness-bots` when left out. Raises ConfigError for a wrong or missing
+    setting, and OSError when standard output breaks; then whatever is still written there goes nowhere. Logs that the
+    program has not configured are reduced to faults, on standard error.
+    """
+    if not structlog.is_configured():
+        quiet_logs()  # else they would stand in the middle of the answer
+    at_terminal = is_terminal(sys.stdin) and is_terminal(sys.stdout)
+    reconfigure(sys.stdout, errors="replace")
+    console = console_on(sys.stdout if at_terminal else sys.stderr, plain=not at_terminal)
+    output = Output(answer_reporter(console, plain=not at_terminal))
+    folder = (state or Path.home() / ".local" / "state" / "harness-bots") if at_terminal else None
+
+    def started(conversation: Chat) -> None:
+        output.stop = conversation.leave
+
+    async with opened(settings or KernelSettings.load(), tools=tools, allow=allow) as kernel:
+        status = await chat(kernel, lambda: output, console, state=folder, started=started)
+    if output.error is not None:
+        output.close()
+        raise output.error
+    return status
 
 
 def _keys() -> KeyBindings:

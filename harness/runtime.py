@@ -8,7 +8,7 @@ import secrets
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
@@ -31,22 +31,20 @@ from harness.admission import (
 )
 from harness.approval import Approval, Decision
 from harness.engine import Engine
-from harness.errors import ERROR_KINDS, AdmissionUnavailable, LimitExceeded, ProviderError, StaleFence
-from harness.events import RunError, RunStarted, StepTaken, TaskStateChanged
+from harness.errors import ERROR_KINDS, AdmissionUnavailable, StoreError
+from harness.events import RunError, StepTaken
 from harness.gate import ApprovalGate
 from harness.lease import keep_lease
 from harness.live import LiveTask
-from harness.messages import Message, UserMessage
-from harness.parking import Parking, parked_run, state_of
-from harness.reporters.base import CanDetach, EventSink, Reporter, SilentReporter
+from harness.parking import Parking, parked_run
+from harness.reporters.base import EventSink, Reporter, SilentReporter
 from harness.run_state import RunState
 from harness.status import StopReason, TaskStatus
-from harness.stores.base import ParkedRun, ParkingStore, SessionStore
+from harness.stores.base import ParkedRun, ParkingStore, Records, SessionStore
 from harness.stores.memory import MemoryParkingStore
-from harness.stores.session_log import SessionLog
 from harness.task import Task
 from harness.task_registry import TaskRegistry
-from harness.tools.executor import Caller
+from harness.worker import WorkEnd, Worker
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -80,7 +78,6 @@ class Refused:
     reason: RefusalReason
 
 
-_LIMITS = {"max_turns": StopReason.MAX_TURNS, "budget": StopReason.BUDGET}
 StartOutcome = Started | Queued | Refused
 
 
@@ -89,7 +86,9 @@ class Runtime:
 
     `reporter_for` makes the reporter of a task that was not started here with one of its own: it left the queue, or
     was recovered, perhaps on another replica. `speaker_name` finds what people call the speaker of an origin that names
-    one; it is asked when the run starts, so that admission waits for nothing.
+    one; it is asked when the run starts, so that admission waits for nothing. `records`: where tasks, their events and
+    their calls are written down, in the same database as `sessions` and `parking`; without, they are gone with the
+    process.
     """
 
     def __init__(
@@ -101,15 +100,19 @@ class Runtime:
         reporter_for: Callable[[RunInput], Reporter] | None = None,
         speaker_name: Callable[[Origin], Awaitable[str]] | None = None,
         parking: ParkingStore | None = None,
+        records: Records | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._engine = engine
         self._sessions = sessions
         self._admission = admission
         self._reporter_for = reporter_for or _silent
-        self._speaker_name = speaker_name
+        self._records = records
         self._now = now
         self._registry = TaskRegistry()
+        self._worker = Worker(
+            engine, sessions, admission, self._registry, records=records, speaker_name=speaker_name, now=now
+        )
         self._live: dict[str, LiveTask] = {}
         self._waiting: dict[str, LiveTask] = {}
         self._closing = False
@@ -187,6 +190,22 @@ class Runtime:
         """Who runs and who waits in a session."""
         return await self._admission.activity(session_key)
 
+    async def retry(self, session_key: str, requester: str, *, task_id: str = "") -> StartOutcome | None:
+        """Run the last request of a conversation once more, as a new task; None when there is none to run again.
+
+        Only its own requester may, and only until the next request; `task_id` names the one that is meant. However
+        often this is asked for one request, one task comes of it.
+        """
+        if self._records is None:
+            return None
+        last = next(iter(await self._records.tasks.of_session(session_key, limit=1)), None)
+        if last is None or not last.status.is_terminal or task_id not in ("", last.id):
+            return None
+        if last.run.origin.requester != requester:
+            return None
+        origin = replace(last.run.origin, dedupe_id=f"retry:{last.id}")
+        return await self.start(session_key, last.run.prompt, origin=origin)
+
     async def clear(self, session_key: str) -> None:
         """Forget the conversation."""
         await self._sessions.clear(session_key)
@@ -196,15 +215,44 @@ class Runtime:
 
         Nothing is ever run again by itself: the card says what happened, and the queue moves on.
         """
-        live = self._waiting.pop(run.task_id, None) or self.adopt(run)
-        self._launch(live, lease)
-        if begun:
-            live.task.cancel("its replica died", stop=StopReason.INTERRUPTED)
+        live = self._waiting.pop(run.task_id, None) or await self._adopt(run, begun=begun)
+        if await self._parking.is_parked(run.task_id):
+            # It waits for people, who may answer at any time; whoever has the last answer goes on with it.
+            await self._admission.park(lease)
+        elif begun:
+            await self._bury(live, lease)
+        else:
+            self._launch(live, lease)
 
-    def adopt(self, run: RunInput) -> LiveTask:
-        """The task of a run that another process had, with a reporter made from its origin."""
-        task = Task(run)
-        return LiveTask(task, EventSink(task, self._reporter_for(run)))
+    async def sweep(self) -> None:
+        """See to runs that wait for people: deny what nobody has answered in time, go on where nobody else can."""
+        await self._parking.expire()
+        await self._parking.resume_ready()
+
+    async def adopt(self, run: RunInput) -> LiveTask:
+        """See `Resumer`."""
+        return await self._adopt(run, begun=True)
+
+    async def _adopt(self, run: RunInput, *, begun: bool) -> LiveTask:
+        """The task of a run that another process had, as it stands, with a reporter made from its origin.
+
+        One that was not `begun` is as good as new, whatever the process that died had written down of it.
+        """
+        if self._records is None:
+            return self._made_live(Task(run, now=self._now), self._reporter_for(run))
+        record = await self._records.tasks.get(run.task_id)
+        events = await self._records.traces.read(run.task_id)
+        live = self._made_live(
+            Task(run, status=record.status if record and begun else None, events=events, now=self._now),
+            self._reporter_for(run),
+        )
+        live.is_known = record is not None
+        await live.sink.replay(events)
+        return live
+
+    def _made_live(self, task: Task, reporter: Reporter) -> LiveTask:
+        keep = None if self._records is None else self._records.traces.append
+        return LiveTask(task, EventSink(task, reporter, keep), self._records, now=self._now)
 
     def resume(self, live: LiveTask, lease: Lease, parked: ParkedRun) -> None:
         """Go on with a run that was parked, or end it when it was canceled meanwhile."""
@@ -231,9 +279,8 @@ class Runtime:
 
     async def _admit(self, run: RunInput, reporter: Reporter | None) -> StartOutcome | AdmissionUnavailable:
         # Known before the answer comes: a FINISH here may hand the waiting run over before ADMIT has replied.
-        task = Task(run)
-        sink = EventSink(task, reporter or self._reporter_for(run))
-        live = self._waiting[run.task_id] = LiveTask(task, sink)
+        live = self._made_live(Task(run, now=self._now), reporter or self._reporter_for(run))
+        self._waiting[run.task_id] = live
         try:
             outcome = await self._admission.admit(run, secrets.token_hex(16))
         except AdmissionUnavailable as error:
@@ -253,7 +300,7 @@ class Runtime:
                 return Started(live.task)
             case Waiting(position=position):
                 if live.task.status is None:
-                    await live.step(TaskStatus.QUEUED, position=position)
+                    await live.queued(position)
                 return Queued(live.task, position)
 
     def _launch(self, live: LiveTask, lease: Lease, parked: ParkedRun | None = None) -> None:
@@ -263,124 +310,68 @@ class Runtime:
         live.task.bind(self._registry.start(self._work(live, lease, before, parked), f"task {live.task.id}"))
 
     async def _work(self, live: LiveTask, lease: Lease, before: TaskStatus | None, parked: ParkedRun | None) -> None:
-        """One task from its first event to its last, or to a question; whatever happens, it ends in `_end`."""
-        task = live.task
-        state: RunState | None = None
-        error: RunError | None = None
-        asked: Sequence[Approval] = ()
-        stop = StopReason.FINISHED
-        left = self._engine.limits.run_timeout_s - (parked.elapsed_s if parked else 0.0)
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        deadline = loop.call_later(left, lambda: task.cancel("out of time", stop=StopReason.TIMEOUT))
-        keeper = self._registry.start(keep_lease(self._admission, lease, task), f"lease {task.id}")
-        try:
-            if parked is not None:
-                # Before the look at cancellations: a run that was canceled while it waited still has its text.
-                state = await self._open(live, lease, parked)
-            task.enter()
-            await live.sink.emit(TaskStateChanged, before, TaskStatus.RUNNING)
-            state = state or await self._open(live, lease, None)
-            asked = await self._engine.run(state)
-        except asyncio.CancelledError:
-            stop = task.stop_reason or StopReason.INTERRUPTED
-        except AdmissionUnavailable:
-            stop = StopReason.INTERRUPTED
-        except StaleFence:
-            # The store knows of a new owner before the next renewal does.
-            task.is_lost = True
-            stop = StopReason.INTERRUPTED
-        except ProviderError as failure:
-            stop, error = StopReason.FAILED, RunError(failure.kind, failure.message)
-        except LimitExceeded as failure:
-            stop = _LIMITS.get(failure.kind, StopReason.FAILED)
-            error = RunError(failure.kind, failure.message)
-        except Exception as failure:
-            stop, error = StopReason.FAILED, RunError("internal", f"{type(failure).__name__} inside the harness.")
-            log.exception("task failed inside the harness", task=task.id)
-        finally:
-            deadline.cancel()
-            task.leave(parking=bool(asked))
+        """One task from its first event to its last, or to a question."""
+        keeper = self._registry.start(keep_lease(self._admission, lease, live.task), f"lease {live.task.id}")
+        end = await self._worker.work(live, lease, before, parked)
         # In a task of its own: a second cancellation, such as the loop's shutdown, must not tear the ending apart.
-        if state is not None and asked and stop is StopReason.FINISHED:
-            elapsed = loop.time() - started + (parked.elapsed_s if parked else 0.0)
-            ending = self._park(live, lease, keeper, parked_run(task.run_input, state, asked, elapsed))
-        else:
-            ending = self._end(live, lease, keeper, state, stop, error)
-        await asyncio.shield(self._registry.start(ending, f"end {task.id}"))
+        await asyncio.shield(self._registry.start(self._settle(live, lease, keeper, end), f"end {live.task.id}"))
 
-    async def _open(self, live: LiveTask, lease: Lease, parked: ParkedRun | None) -> RunState:
-        """Load the conversation, and add the person's message to it unless the run goes on after a question."""
-        task, run = live.task, live.task.run_input
-        log_of_session = SessionLog(self._sessions, await self._sessions.load(run.session_key), lease.fence)
-
-        async def save(messages: Sequence[Message]) -> None:
-            # Shielded: a cancellation in the middle must not leave half a turn behind.
-            await asyncio.shield(self._registry.start(log_of_session.append(messages), f"save {task.id}"))
-
-        caller = Caller(task.id, run.session_key, run.origin.requester)
-        if parked is not None:
-            return state_of(parked, RunState(live.sink, caller, list(log_of_session.session.messages), save))
-        speaker = run.origin.speaker
-        if speaker and self._speaker_name is not None:
-            speaker = await self._speaker_name(run.origin)
-        await save([UserMessage(run.prompt, speaker)])
-        await live.sink.emit(RunStarted, run.session_key, run.prompt)
-        # From here on a crash means "interrupted": the work must not begin a second time.
-        await self._admission.mark_started(lease)
-        return RunState(live.sink, caller, list(log_of_session.session.messages), save)
-
-    async def _end(
-        self,
-        live: LiveTask,
-        lease: Lease,
-        keeper: asyncio.Task[None],
-        state: RunState | None,
-        stop: StopReason,
-        error: RunError | None,
-    ) -> None:
-        if state is not None and not live.task.is_lost:
-            try:
-                if unsaved := state.unsaved(canceled=stop is StopReason.CANCELED):
-                    await state.save(unsaved)
-            except StaleFence:
-                live.task.is_lost = True
-            except Exception:
-                # Whatever the store does: the task ends, and the session is free again.
-                log.exception("the end of the conversation could not be saved", task=live.task.id)
+    async def _settle(self, live: LiveTask, lease: Lease, keeper: asyncio.Task[None], end: WorkEnd) -> None:
+        waits = end.state is not None and bool(end.asked) and end.stop is StopReason.FINISHED
+        if not waits:
+            await self._worker.save_rest(live, end)
         # No renewal may follow the FINISH: a late one would bring the finished run back.
         keeper.cancel()
         await asyncio.gather(keeper, return_exceptions=True)
-        await self._conclude(live, lease, state, stop, error)
+        if waits and end.state is not None:
+            await self._park(live, lease, end.state, end)
+        else:
+            await self._conclude(live, lease, end.state, end.stop, end.error)
 
-    async def _park(self, live: LiveTask, lease: Lease, keeper: asyncio.Task[None], parked: ParkedRun) -> None:
-        keeper.cancel()
-        await asyncio.gather(keeper, return_exceptions=True)
+    async def _park(self, live: LiveTask, lease: Lease, state: RunState, end: WorkEnd) -> None:
         try:
-            await self._parking.park(live, lease, parked)
+            parked = parked_run(live.task.run_input, state, end.asked, end.elapsed_s)
+            await self._parking.park(live, lease, state, parked)
         except Exception:
             log.exception("a run could not be parked", task=live.task.id)
             error = RunError("internal", "The question for permission could not be stored.")
-            await self._conclude(live, lease, None, StopReason.FAILED, error)
+            await self._worker.save_rest(live, end)
+            await self._conclude(live, lease, state, StopReason.FAILED, error)
             return
         self._live.pop(live.task.id, None)
         if not self._live:
             self._idle.set()
+        await self._parking.ask(live, parked.approvals)
+
+    async def _bury(self, live: LiveTask, lease: Lease) -> None:
+        """End a run whose process died, honestly and without running anything again."""
+        self._live[live.task.id] = live
+        self._idle.clear()
+        if live.task.status is None:
+            live.task.step(TaskStatus.RUNNING)
+        live.task.cancel_reason = "its replica died"
+        keeper = self._registry.start(keep_lease(self._admission, lease, live.task), f"lease {live.task.id}")
+        try:
+            end = await self._worker.left_behind(live, lease)
+        except StoreError:
+            log.exception("what a dead process left could not be read", task=live.task.id)
+            end = WorkEnd(None, StopReason.INTERRUPTED, None, (), 0.0)
+        self._registry.start(self._settle(live, lease, keeper, end), f"end {live.task.id}")
 
     async def _conclude(
         self, live: LiveTask, lease: Lease, state: RunState | None, stop: StopReason, error: RunError | None
     ) -> None:
         """Show the end, give the lease back, start whoever waits."""
         task = live.task
-        if live.task.is_lost and isinstance(live.sink.reporter, CanDetach):
-            live.sink.reporter.detach()
+        if task.is_lost:
+            live.sink.detach()
         if error is not None:
             getattr(log, ERROR_KINDS[error.kind].log_level)(
                 "task failed", task=task.id, kind=error.kind, reason=error.message
             )
             await live.sink.emit(StepTaken, (state.steps if state else 0) + 1, "error", error.kind)
-        end = await live.end(state, stop, error)
-        handover = None if live.task.is_lost else await self._finish(lease)
+        end = await live.end(state, stop, error, fence=lease.fence)
+        handover = None if task.is_lost else await self._finish(lease)
         self._live.pop(task.id, None)
         task.finish(end)
         if handover is not None:
@@ -410,7 +401,7 @@ class Runtime:
         """Start the next run of the session, which is ours now, and tell the others their new position."""
         if handover.next is not None:
             run, lease = handover.next
-            live = self._waiting.pop(run.task_id, None) or self.adopt(run)
+            live = self._waiting.pop(run.task_id, None) or await self._adopt(run, begun=False)
             self._launch(live, lease)
             if self._closing:
                 live.task.cancel(STOPPING, stop=StopReason.INTERRUPTED)
@@ -421,7 +412,7 @@ class Runtime:
     async def _moved_up(self, waiting: Sequence[RunInput]) -> None:
         for position, run in enumerate(waiting, start=1):
             if live := self._waiting.get(run.task_id):
-                await live.step(TaskStatus.QUEUED, position=position)
+                await live.queued(position)
 
     async def _canceled(self, outcome: CancelOutcome, by: str, reason: str) -> CancelOutcome:
         match outcome:
@@ -429,7 +420,7 @@ class Runtime:
                 if not await self._parking.cancel(task_id, by=by, reason=reason):
                     self.obey(CancelOrder(task_id, by, reason))
             case RemovedFromQueue(removed=run, waiting=waiting):
-                live = self._waiting.pop(run.task_id, None) or self.adopt(run)
+                live = self._waiting.pop(run.task_id, None) or await self._adopt(run, begun=False)
                 if live.task.status is None:
                     live.task.step(TaskStatus.QUEUED)
                 live.task.stopped_by, live.task.cancel_reason = by, reason

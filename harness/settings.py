@@ -46,6 +46,9 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(gt=0)]
 
 
+ModelProtocol = Literal["chat", "responses", "anthropic", "scripted"]
+
+
 class KernelSettings(BaseSettings):
     """What the kernel reads. `bots.settings` extends it."""
 
@@ -57,7 +60,10 @@ class KernelSettings(BaseSettings):
     openai_api_key: SecretStr | None = None
     openai_base_url: str = "https://api.openai.com/v1"
     openai_model: str | None = None
-    model_protocol: Literal["chat", "scripted"] = "chat"
+    anthropic_api_key: SecretStr | None = None
+    anthropic_base_url: str = "https://api.anthropic.com"
+    anthropic_model: str | None = None
+    model_protocol: ModelProtocol = "chat"
     model_profile: str | None = None
     """A preset's name or a TOML file of overrides; by the host of the base URL when unset."""
     model_stream: bool = True
@@ -70,11 +76,48 @@ class KernelSettings(BaseSettings):
     tool_timeout_s: Seconds = 30
     max_turns: Count = 20
     max_tool_calls: Count = 100
+    max_run_tokens: int = Field(default=0, ge=0)
+    max_session_tokens: int = Field(default=0, ge=0)
+    # Permissions; seconds after which a question that nobody answered is a denial
+    approval_timeout_s: Seconds = 600
 
     @field_validator("openai_base_url")
     @classmethod
-    def _base_url(cls, value: str) -> str:
+    def _openai_url(cls, value: str) -> str:
         return checked_url(value, ("https", "http"), "https://api.openai.com/v1")
+
+    @field_validator("anthropic_base_url")
+    @classmethod
+    def _anthropic_url(cls, value: str) -> str:
+        return checked_url(value, ("https", "http"), "https://api.anthropic.com")
+
+    @property
+    def model_base_url(self) -> str:
+        """Where the requests go, by the protocol."""
+        return self.anthropic_base_url if self.model_protocol == "anthropic" else self.openai_base_url
+
+    @property
+    def model_name(self) -> str | None:
+        """The model that answers, by the protocol; None when its setting is missing."""
+        match self.model_protocol:
+            case "scripted":
+                return "scripted"
+            case "anthropic":
+                return self.anthropic_model
+            case "chat" | "responses":
+                return self.openai_model
+
+    def with_model(self, name: str) -> Self:
+        """The same settings with another model of the same server; `scripted` is the built-in one."""
+        if name == "scripted":
+            return self.model_copy(update={"model_protocol": "scripted"})
+        protocol = self.model_protocol
+        if protocol == "scripted":
+            # Back from the stand-in: to the server that has a key.
+            only_anthropic = self.openai_api_key is None and self.anthropic_api_key is not None
+            protocol = "anthropic" if only_anthropic else "chat"
+        field = "anthropic_model" if protocol == "anthropic" else "openai_model"
+        return self.model_copy(update={"model_protocol": protocol, field: name})
 
     @classmethod
     def load(cls) -> Self:

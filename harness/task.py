@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 from harness.admission import RunInput
@@ -28,25 +28,34 @@ class Task:
     """One request and all that is known about it.
 
     Public: `id`, `session_key`, `status`, `wait()`, `cancel(reason)`, `error`, `result`, `events(after=seq)`.
-    The runtime drives it; everybody else only looks and cancels.
+    The runtime drives it; everybody else only looks and cancels. `status` and `events`: where a task stands that
+    another process has worked on, and what has been kept of it.
     """
 
-    def __init__(self, run: RunInput, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        run: RunInput,
+        *,
+        status: TaskStatus | None = None,
+        events: Sequence[Event] = (),
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self.run_input = run
-        self.status: TaskStatus | None = None
+        self.status = status
         self.end: RunEnded | None = None
         self.stop_reason: StopReason | None = None
         self.stopped_by = ""
         self.cancel_reason = ""
         self.is_lost = False
         self._now = now
-        self._seq = 0
-        self._stored: list[Event] = []
+        self._seq = events[-1].seq if events else 0
+        self._stored: list[Event] = list(events)
         self._readers: set[asyncio.Queue[Event]] = set()
         self._done = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         self._entered = False
         self._can_stop = False
+        self._wake: Callable[[], None] | None = None
 
     @property
     def id(self) -> str:
@@ -89,6 +98,8 @@ class Task:
         self.stop_reason, self.cancel_reason, self.stopped_by = stop, reason, by
         if self._entered and self._worker is not None:
             self._worker.cancel()
+        if self._wake is not None:
+            self._wake()
         return True
 
     async def events(self, after: int = 0) -> AsyncIterator[Event]:
@@ -130,6 +141,7 @@ class Task:
     def bind(self, worker: asyncio.Task[None]) -> None:
         """The asyncio task that works on this; the only thing that `cancel` cancels."""
         self._worker = worker
+        self._wake = None
         self._entered = False
         self._can_stop = True
 
@@ -150,6 +162,10 @@ class Task:
         """
         self._worker = None
         self._can_stop = parking
+
+    def rest(self, wake: Callable[[], None]) -> None:
+        """Nobody works on the request while it waits for a person: `wake` is called when it is canceled."""
+        self._wake = wake
 
     def step(self, to: TaskStatus) -> TaskStatus | None:
         """Take one step of the table and return the status before; InvalidTransition when there is no such step."""

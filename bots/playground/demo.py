@@ -30,7 +30,10 @@ from harness.settings import KernelSettings
 HOST = "127.0.0.1"
 DEFAULT_PORT = 8000
 _PORTS_TO_TRY = 100
-_OWN_MODEL = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", "MODEL_PROTOCOL")
+_OWN_MODEL = (
+    *("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", "MODEL_PROTOCOL"),
+    *("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL"),
+)
 _SETTINGS = frozenset(name.upper() for name in Settings.model_fields)
 _PASSED_ON = frozenset(name.upper() for name in KernelSettings.model_fields) | {"LANGUAGE", "BOTS_LOG_LEVEL"}
 
@@ -131,7 +134,8 @@ async def _model() -> AsyncGenerator[_Model]:
     """The user's own model when the environment or .env names one, else the scripted server."""
     configured = _configured()
     if any(configured.get(name) for name in _OWN_MODEL):
-        name = configured.get("OPENAI_MODEL") or "from your settings"
+        vendor = "ANTHROPIC" if configured.get("MODEL_PROTOCOL") == "anthropic" else "OPENAI"
+        name = configured.get(f"{vendor}_MODEL") or "from your settings"
         yield _Model(f"Model: {name}", {})
         return
     # Imported here: with a model of one's own the scripted one is not needed.
@@ -157,6 +161,8 @@ def _service_env(slack: SlackServer, model: _Model, port: int, *, page_port: int
     return {
         **{name: value for name, value in os.environ.items() if name not in _SETTINGS},
         **{name: value for name, value in configured.items() if name in _PASSED_ON},
+        # One person may permit, so that a refused click can be seen as well.
+        "APPROVERS": next(person.id for person in slack.space.people.values() if person.name == "alice"),
         **({"SYSTEM_PROMPT_FILE": str(Path(prompt_file).absolute())} if prompt_file else {}),
         # The scripted model hangs on request; nobody wants to watch that for a minute.
         **({"IDLE_TIMEOUT_S": "15", **model.env} if model.faults is not None else model.env),

@@ -49,7 +49,7 @@ class _Web(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What finds a post again: the task whose card it is, and which of its messages."""
+    """What finds a post again: the task whose card it is, or the id of the question, and which of its messages."""
 
     task: str
     part: int

@@ -15,6 +15,12 @@ CONTEXT_TEXT: Final = 3_000
 # /reference/block-kit/block-elements/button-element
 BUTTON_TEXT: Final = 75
 BUTTON_VALUE: Final = 2_000
+# /reference/block-kit/blocks/section-block
+SECTION_TEXT: Final = 3_000
+# Ours: rich text has no documented limit, so a piece of it is kept below that of a section, and a question altogether
+# below that of the markdown in a message.
+RICH_TEXT_PIECE: Final = 2_900
+QUESTION_ARGUMENTS: Final = 9_000
 # /reference/block-kit/blocks/markdown-block: all markdown blocks of one payload together
 MARKDOWN_PER_MESSAGE: Final = 12_000
 # Ours: below Slack's figure, because it is not documented whether that counts before or after escaping.

@@ -9,15 +9,17 @@ from typing import Final, cast
 import aiohttp
 import structlog
 
+from bots.cards.approval import QuestionView
 from bots.cards.text import strings_for
 from bots.cards.throttle import RateBudget
-from bots.errors import NotAuthorised, PlatformError, RateLimited, Unavailable
+from bots.errors import MessageGone, NotAuthorised, PlatformError, RateLimited, Refused, Unavailable
 from bots.inbound import ChatRef, UserRef
 from bots.platform import ReplyAddress
 from bots.slack.card import SlackCard
-from bots.slack.client import JsonObject, SlackClient, open_session, web_client
+from bots.slack.client import JsonObject, Mark, SlackClient, open_session, web_client
 from bots.slack.limits import UPDATE_TEXT
 from bots.slack.parse import PLATFORM, Identity
+from bots.slack.question import render_question
 from bots.slack.sanitise import clip
 from harness.task_registry import TaskRegistry
 
@@ -119,6 +121,34 @@ class SlackPlatform:
     def card(self, address: ReplyAddress, task_id: str, language: str) -> SlackCard:
         """See `ChatPlatform`."""
         return SlackCard(self.client, address, task_id, strings=strings_for(language), model=self._model)
+
+    async def post_question(self, address: ReplyAddress, question: QuestionView, language: str) -> str:
+        """See `ChatPlatform`. Stands in line with the cards, and takes what is kept free for finals."""
+        message = render_question(question, strings_for(language))
+        return await self.client.post(
+            address.chat,
+            address.thread,
+            text=message.text,
+            blocks=message.blocks,
+            mark=Mark(question.id, 0),
+            priority="final",
+        )
+
+    async def show_question(self, address: ReplyAddress, message: str, question: QuestionView, language: str) -> None:
+        """See `ChatPlatform`."""
+        shown = render_question(question, strings_for(language))
+        await self.client.update(address.chat, message, text=shown.text, blocks=shown.blocks, priority="final")
+
+    async def find_question(self, address: ReplyAddress, question_id: str) -> str | None:
+        """See `ChatPlatform`."""
+        try:
+            return await self.client.find(address.chat, address.thread, Mark(question_id, 0), after=address.message)
+        except MessageGone:
+            # The thread is gone, and with it whatever arrived in it.
+            return ""
+        except (Refused, NotAuthorised):
+            # We may post here and not read: nobody will ever say.
+            return None
 
     async def say(self, address: ReplyAddress, text: str) -> None:
         """See `ChatPlatform`. Not repeated when it is unclear whether it arrived; comes after the cards that wait."""

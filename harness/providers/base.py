@@ -9,7 +9,16 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from harness.messages import AssistantMessage, JsonObject, Message, Usage
+from harness.messages import (
+    AssistantMessage,
+    JsonObject,
+    Message,
+    Reasoning,
+    ToolCall,
+    ToolResult,
+    Usage,
+    estimated_tokens,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +37,11 @@ class ModelRequest:
     system: str
     messages: Sequence[Message]
     tools: Sequence[ToolSpec] = ()
+
+    @property
+    def estimated_tokens(self) -> int:
+        """How many tokens the request takes, roughly: for where a server names no figures."""
+        return estimated_tokens(len(self.system) + sum(_characters(message) for message in self.messages))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +117,17 @@ class StreamingProvider(Protocol):
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[StreamItem]]:
         """Open the stream; waits for nothing until entered."""
         ...
+
+
+def _characters(message: Message) -> int:
+    match message:
+        case AssistantMessage(parts=parts):
+            return sum(
+                len(part.raw_arguments) if isinstance(part, ToolCall) else len(part.text)
+                for part in parts
+                if not isinstance(part, Reasoning)
+            )
+        case ToolResult(content=content):
+            return len(content)
+        case _:
+            return len(message.text)

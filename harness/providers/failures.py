@@ -6,6 +6,7 @@ stream, a bad finish reason. Pure; the messages carry no secret and no more than
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Final
 
@@ -23,14 +24,15 @@ _BY_WORDS: Final[tuple[tuple[ErrorKind, re.Pattern[str]], ...]] = (
         re.compile(
             r"context_length|context[ _]window|context length|maximum context|(?:prompt|input|request) is too long"
             r"|too many (?:input )?tokens|reduce the length|string_above_max_length|exceeds? the (?:available )?context"
-            r"|input length|range of input length",
+            r"|input length|range of input length|request_too_large",
             re.IGNORECASE,
         ),
     ),
     (
         "content_filter",
         re.compile(
-            r"content_filter|content_policy|data_inspection_failed|content management policy|(?<!case[ -])sensitive"
+            r"content_filter|content_policy|(?:bio|cyber|misalignment)_policy|usage policy|data_inspection_failed"
+            r"|content management policy|(?<!case[ -])sensitive"
             r"|responsibleai|content exists risk",
             re.IGNORECASE,
         ),
@@ -39,13 +41,15 @@ _BY_WORDS: Final[tuple[tuple[ErrorKind, re.Pattern[str]], ...]] = (
         "auth",
         re.compile(
             r"invalid_api_key|incorrect api key|authentication|unauthorized|permission_denied|insufficient_quota"
-            r"|insufficient[ _]balance|billing|exceeded your current quota|arrears",
+            r"|permission_error|insufficient[ _]balance|credit balance|billing|exceeded your current quota|arrears",
             re.IGNORECASE,
         ),
     ),
     (
         "rate_limit",
-        re.compile(r"rate[ _]?limit|too many requests|requests per minute|throttl|resource_exhausted", re.IGNORECASE),
+        re.compile(
+            r"rate[ _]?limit|too[ _]many[ _]requests|requests per minute|throttl|resource_exhausted", re.IGNORECASE
+        ),
     ),
     ("timeout", re.compile(r"timed? ?out|deadline", re.IGNORECASE)),
     (
@@ -99,11 +103,35 @@ _BAD_REASONS: Final[Mapping[str, ErrorKind]] = {
     "malformed_function_call": "protocol",
 }
 
-_HINTS: Final[Mapping[int, str]] = {
-    401: "Check OPENAI_API_KEY.",
-    403: "Check that OPENAI_API_KEY may use this model.",
-    404: "Check OPENAI_MODEL and OPENAI_BASE_URL (which usually ends in /v1).",
-}
+
+@dataclass(frozen=True, slots=True)
+class SettingNames:
+    """What the settings of a server are called; `url_hint` is a remark about its address."""
+
+    key: str
+    model: str
+    url: str
+    url_hint: str = ""
+
+    def hint(self, status: int) -> str:
+        """What to check when the server answered with this status, "" when nothing comes to mind."""
+        match status:
+            case 401:
+                return f"Check {self.key}."
+            case 403:
+                return f"Check that {self.key} may use this model."
+            case 404:
+                return f"Check {self.model} and {self.url}{self.url_hint}."
+            case _:
+                return ""
+
+
+OPENAI_SETTINGS: Final = SettingNames(
+    "OPENAI_API_KEY", "OPENAI_MODEL", "OPENAI_BASE_URL", " (which usually ends in /v1)"
+)
+ANTHROPIC_SETTINGS: Final = SettingNames(
+    "ANTHROPIC_API_KEY", "ANTHROPIC_MODEL", "ANTHROPIC_BASE_URL", " (without /v1 at its end)"
+)
 
 
 def bad_reason(reason: str) -> ErrorKind | None:
@@ -146,7 +174,13 @@ def in_stream(error: object) -> ProviderError:
 
 
 def from_status(
-    status: int, body: object, headers: Mapping[str, str], *, model: str, secret: str = ""
+    status: int,
+    body: object,
+    headers: Mapping[str, str],
+    *,
+    model: str,
+    secret: str = "",
+    settings: SettingNames = OPENAI_SETTINGS,
 ) -> ProviderError:
     """The failure that an HTTP error response describes. `secret` is cut out of the message wherever it occurs."""
     error = as_object(body) or {}
@@ -155,7 +189,7 @@ def from_status(
     if not message and isinstance(body, str):
         message = "a web page instead of an answer" if body.lstrip().startswith("<") else body
     words = f"{inner.get('code') or ''} {inner.get('type') or ''} {message}"
-    hint = _HINTS.get(status, "")
+    hint = settings.hint(status)
     text = f"HTTP {status} for model {model!r}: {message.strip() or 'no message'}. {hint}".replace("..", ".").strip()
     return ProviderError(classify(status, words), clean(text, secret), retry_after=retry_after(headers), status=status)
 

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from harness.errors import ConfigError
+from harness.pricing import Price
+from harness.providers.request_parts import CallIdStyle
 
 
 class ProviderProfile(BaseModel):
@@ -15,22 +17,28 @@ class ProviderProfile(BaseModel):
 
     `reasoning_fields`: where thinking arrives; the first non-empty one is taken.
     `replay_reasoning`: whether thinking goes back in later requests: `never`, with answers that called tools
-    (`tool_turns`), or `always`.
+    (`tool_turns`), or `always`; None is what the protocol asks for: `never` in chat completions, else `tool_turns`.
     `think_tags`: a `<think>` block at the start of the content becomes reasoning (`auto`), the content begins inside
     such a block (`open`), or tags are text (`off`).
     `cumulative`: each chunk repeats all text so far.
     `include_usage`: ask for token figures in a stream. `parallel_tool_calls`: sent as it stands; None is not sent.
     `max_tokens`, sent in `max_tokens_field`: a limit on the answer; None leaves it to the server.
     `system_role`: the role of the system prompt. `tool_result_name`: results carry the tool's name.
-    `text_tool_markup`: a tool call written into the text is an error (`fail`) or just text (`pass`).
+    `text_tool_markup`: a tool call written into the text is an error (`fail`), just text (`pass`), or made if it is
+    whole and fits a tool on offer, else an error (`parse`).
+    `assistant_after_tool`: a user message right behind a tool result is refused, so something is put between them.
+    `first_token_timeout`, `idle_timeout`: seconds of silence to bear before the first piece and between two, unless the
+    settings say otherwise; None leaves the general limits.
     `finish_reason_map`: this server's words in the common ones. `extra_body`: fields added to each request.
+    `context_window`: tokens that a request and its answer may have together; a conversation is kept below it.
+    `prices`: of a million tokens, by the model's name (see `price_of`). None is built in: prices change.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = "default"
     reasoning_fields: tuple[str, ...] = ("reasoning_content", "reasoning", "reasoning_text")
-    replay_reasoning: Literal["never", "tool_turns", "always"] = "never"
+    replay_reasoning: Literal["never", "tool_turns", "always"] | None = None
     think_tags: Literal["auto", "open", "off"] = "auto"
     cumulative: bool = False
     include_usage: bool = True
@@ -38,21 +46,41 @@ class ProviderProfile(BaseModel):
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     system_role: Literal["system", "developer", "user"] = "system"
     parallel_tool_calls: bool | None = None
-    tool_call_id_style: Literal["any", "alphanumeric9"] = "any"
+    tool_call_id_style: CallIdStyle = "any"
     tool_result_name: bool = False
-    text_tool_markup: Literal["fail", "pass"] = "fail"
+    assistant_after_tool: bool = False
+    text_tool_markup: Literal["fail", "pass", "parse"] = "fail"
     finish_reason_map: dict[str, str] = {}
+    first_token_timeout: float | None = None
+    idle_timeout: float | None = None
     extra_body: dict[str, JsonValue] = {}
+    context_window: int = Field(default=128_000, gt=0)
+    prices: dict[str, Price] = {}
 
 
+SILENT_THINKING_S: Final = 300.0
+"""Over chat completions this vendor's models think without a word, for minutes when the question is hard."""
+LOADING_S: Final = 300.0
+"""A local server may first have to load the model from disk."""
 DEFAULT: Final = ProviderProfile()
 
 PRESETS: Final[dict[str, ProviderProfile]] = {
     profile.name: profile
     for profile in (
         DEFAULT,
-        ProviderProfile(name="openai", max_tokens_field="max_completion_tokens", think_tags="off"),
-        ProviderProfile(name="azure", max_tokens_field="max_completion_tokens", think_tags="off"),
+        ProviderProfile(
+            name="openai",
+            max_tokens_field="max_completion_tokens",
+            think_tags="off",
+            first_token_timeout=SILENT_THINKING_S,
+        ),
+        ProviderProfile(
+            name="azure",
+            max_tokens_field="max_completion_tokens",
+            think_tags="off",
+            first_token_timeout=SILENT_THINKING_S,
+        ),
+        ProviderProfile(name="anthropic", think_tags="off", context_window=200_000),
         ProviderProfile(name="deepseek", replay_reasoning="tool_turns"),
         ProviderProfile(name="dashscope"),
         ProviderProfile(name="moonshot", replay_reasoning="tool_turns"),
@@ -60,11 +88,13 @@ PRESETS: Final[dict[str, ProviderProfile]] = {
         ProviderProfile(name="minimax", replay_reasoning="always", extra_body={"reasoning_split": True}),
         ProviderProfile(name="openrouter", replay_reasoning="tool_turns"),
         ProviderProfile(name="groq"),
-        ProviderProfile(name="mistral", include_usage=False, tool_call_id_style="alphanumeric9"),
+        ProviderProfile(
+            name="mistral", include_usage=False, tool_call_id_style="alphanumeric9", assistant_after_tool=True
+        ),
         ProviderProfile(name="gemini"),
         ProviderProfile(name="xai"),
         ProviderProfile(name="ark"),
-        ProviderProfile(name="ollama"),
+        ProviderProfile(name="ollama", first_token_timeout=LOADING_S),
         ProviderProfile(name="vllm"),
     )
 }
@@ -73,6 +103,7 @@ PRESETS: Final[dict[str, ProviderProfile]] = {
 _BY_HOST: Final[tuple[tuple[str, str], ...]] = (
     ("api.openai.com", "openai"),
     ("openai.azure.com", "azure"),
+    ("anthropic.com", "anthropic"),
     ("deepseek.com", "deepseek"),
     ("dashscope.aliyuncs.com", "dashscope"),
     ("dashscope-intl.aliyuncs.com", "dashscope"),

@@ -40,14 +40,15 @@ class SseReader:
         """The payloads that this chunk completes. Raises `ProviderError` (protocol) when an event grows too large."""
         # One whole event per read is the rule while an answer streams: it costs two searches and a slice.
         if self._started and not self._tail and not self._data and not self._event and not self._skip_lf:
-            size = len(chunk)
+            # A name goes before the data where a protocol names its events; only `error` is more than a repetition.
+            start = chunk.find(b"\n") + 1 if chunk[:7] == b"event: " and chunk[:12] != b"event: error" else 0
             if (
-                chunk[:6] == b"data: "
+                chunk[start : start + 6] == b"data: "
                 and chunk[-2:] == b"\n\n"
-                and chunk.find(b"\n") == size - 2
+                and chunk.find(b"\n", start) == len(chunk) - 2
                 and b"\r" not in chunk
             ):
-                payload = chunk[6:-2]
+                payload = chunk[start + 6 : -2]
                 if payload != b"[DONE]" and payload.strip():
                     return [payload]
         return self._feed(chunk)

@@ -96,19 +96,28 @@ _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 class MarkupGuard:
     """Notices a tool call that a model wrote into its text, in the markup of its own training.
 
-    `feed` returns the text that may be shown; from a sentinel on nothing is, and `found` holds the sentinel. Inside
+    `feed` returns the text that may be shown; from a sentinel on, which `found` holds, nothing is. Inside
     code (after a backtick, or in a fence) the same words are an explanation and pass.
     """
 
-    __slots__ = ("_held", "_shown", "found")
+    __slots__ = ("_held", "_hidden", "_shown", "found")
 
     def __init__(self) -> None:
         self.found = ""
+        self._hidden: list[str] = []
         self._held = ""
         self._shown: list[str] = []
 
+    @property
+    def hidden(self) -> str:
+        """Everything from the sentinel on."""
+        return "".join(self._hidden)
+
     def feed(self, text: str) -> str:
         """The text that may be shown by now."""
+        if self.found:
+            self._hidden.append(text)
+            return ""
         if self._held or "<" in text or "[" in text:
             text = self._inspect(text)
         if text:
@@ -121,8 +130,6 @@ class MarkupGuard:
         return "" if self.found else held
 
     def _inspect(self, text: str) -> str:
-        if self.found:
-            return ""
         buffer = self._held + text
         self._held = ""
         for candidate in _CANDIDATE.finditer(buffer):
@@ -132,7 +139,10 @@ class MarkupGuard:
             unsure = not sentinel and len(rest) < _LONGEST and any(s.startswith(rest) for s in SENTINELS)
             if (sentinel or unsure) and not self._in_code(buffer[:start]):
                 self.found = sentinel
-                self._held = "" if sentinel else buffer[start:]
+                if sentinel:
+                    self._hidden.append(buffer[start:])
+                else:
+                    self._held = buffer[start:]
                 return buffer[:start]
         return buffer
 

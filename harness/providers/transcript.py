@@ -19,12 +19,13 @@ class _Run:
 class Transcript:
     """Collects text and thinking; a change from one to the other begins a new part."""
 
-    __slots__ = ("_details", "_run", "_runs")
+    __slots__ = ("_details", "_details_source", "_run", "_runs")
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
         self._run: _Run | None = None
         self._details: list[JsonObject] = []
+        self._details_source = ""
 
     def add_text(self, text: str, *, refusal: bool = False) -> None:
         """More answer text; `refusal`: the model declines."""
@@ -40,9 +41,12 @@ class Transcript:
             run = self._open(_Run(reasoning=True, refusal=False, source=source))
         run.pieces.append(text)
 
-    def add_details(self, details: Iterable[JsonObject]) -> None:
-        """Opaque thinking that the server wants back as it is."""
+    def add_details(self, details: Iterable[JsonObject], source: str) -> None:
+        """Opaque thinking that the server wants back as it is; `source` is the wire field it came in."""
+        before = len(self._details)
         self._details.extend(details)
+        if len(self._details) > before:
+            self._details_source = source
 
     def parts(self, calls: Sequence[ToolCall]) -> tuple[Part, ...]:
         """The message's parts; the calls come last, as they are carried out after everything that was said."""
@@ -57,7 +61,7 @@ class Transcript:
             else:
                 parts.append(Text(text, run.refusal))
         if details:
-            parts.insert(0, Reasoning("", "reasoning_details", details))
+            parts.insert(0, Reasoning("", self._details_source, details))
         return (*parts, *calls)
 
     def _open(self, run: _Run) -> _Run:

@@ -1,6 +1,7 @@
 """Small readings of JSON values that came off the wire, where any field may be missing or of a wrong type."""
 
 import json
+import math
 import uuid
 from collections.abc import Sequence
 from typing import cast
@@ -34,6 +35,8 @@ def as_count(value: object) -> int:
     """A non-negative whole number, or 0 when it is something else (null is common)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
+    if isinstance(value, float) and not math.isfinite(value):
+        return 0  # NaN, which the laxer reader of events lets pass
     return max(0, int(value))
 
 

@@ -1,5 +1,6 @@
 """What a reporter is, and the one place that hands events to it."""
 
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import structlog
@@ -49,25 +50,39 @@ class SilentReporter:
 
 
 class EventSink:
-    """Numbers the events of a task, keeps them, and passes them to the reporter."""
+    """Numbers the events of a task, keeps them, and passes them to the reporter.
 
-    __slots__ = ("reporter", "reporter_failures", "task")
+    `keep` makes an event durable; one of a kind that is kept is published only when that is done, so that nobody has
+    seen what a crash could take back. What it raises passes through `emit`.
+    """
 
-    def __init__(self, task: Task, reporter: Reporter) -> None:
+    __slots__ = ("_keep", "reporter", "reporter_failures", "task")
+
+    def __init__(
+        self, task: Task, reporter: Reporter, keep: Callable[[Sequence[Event]], Awaitable[None]] | None = None
+    ) -> None:
         self.task = task
         self.reporter = reporter
         self.reporter_failures = 0
+        self._keep = keep
 
     @property
     def can_retract(self) -> bool:
         """Can what was shown be taken back?"""
         return isinstance(self.reporter, CanRetract) and self.reporter.can_retract
 
+    def detach(self) -> None:
+        """The reporter shows nothing more, if it can be told so."""
+        if isinstance(self.reporter, CanDetach):
+            self.reporter.detach()
+
     async def emit(self, cls: type[Any], *fields: Any) -> None:
         """Publish one event: `await sink.emit(ModelDelta, "text")`. Fields follow the envelope in order."""
         # Says what `publish` says, without a call of it: this happens for every piece of text.
         task = self.task
         event: Event = cls(*task.next_envelope(), *fields)
+        if self._keep is not None and cls.stored:
+            await self._keep((event,))
         task.record(event)
         try:
             await self.reporter.emit(event)
@@ -75,12 +90,20 @@ class EventSink:
             self._note_failure(event)
 
     async def publish(self, event: Event) -> None:
-        """Publish an event that has its envelope already."""
+        """Publish an event that has its envelope already, and is kept as it should be."""
         self.task.record(event)
         try:
             await self.reporter.emit(event)
         except Exception:
             self._note_failure(event)
+
+    async def replay(self, events: Sequence[Event]) -> None:
+        """Show the reporter what happened before it was there."""
+        for event in events:
+            try:
+                await self.reporter.emit(event)
+            except Exception:
+                self._note_failure(event)
 
     def _note_failure(self, event: Event) -> None:
         self.reporter_failures += 1

@@ -110,6 +110,10 @@ class MemoryParkingStore:
             return None
         return replace(parked, approvals=tuple(self._approvals[row.id] for row in parked.approvals))
 
+    async def ready(self) -> Sequence[str]:
+        """See `ParkingStore`."""
+        return [task_id for task_id in self._parked if (run := await self.parked(task_id)) and run.is_decided]
+
     async def unpark(self, task_id: str) -> ParkedRun | None:
         """See `ParkingStore`."""
         parked = await self.parked(task_id)

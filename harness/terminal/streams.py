@@ -8,7 +8,7 @@ from typing import IO
 from rich.console import Console
 
 from harness.events import Event
-from harness.reporters.base import Reporter
+from harness.reporters.base import CanRetract, Reporter
 from harness.reporters.terminal import TerminalReporter
 from harness.terminal.keyboard import is_terminal
 
@@ -39,6 +39,11 @@ class Output:
         self.error: OSError | None = None
         self.stop: Callable[[], object] = lambda: None
         self._reporter = reporter
+
+    @property
+    def can_retract(self) -> bool:
+        """Whether the reporter behind can take text back."""
+        return isinstance(self._reporter, CanRetract) and self._reporter.can_retract
 
     async def emit(self, event: Event) -> None:
         """Pass the event on."""

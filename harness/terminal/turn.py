@@ -7,7 +7,7 @@ from typing import Final, Literal, Protocol
 
 from harness.approval import Approval, Decision
 from harness.events import ApprovalDecided, ApprovalRequested, Event, RunEnded
-from harness.reporters.base import Reporter
+from harness.reporters.base import CanRetract, Reporter
 from harness.runtime import Refused, Runtime
 from harness.status import TaskStatus
 from harness.task import Task
@@ -33,6 +33,11 @@ class Stage:
         self._questions: asyncio.Queue[Approval | None] = asyncio.Queue()
         self._open: dict[str, asyncio.Event] = {}
         self._held: list[Event] | None = None
+
+    @property
+    def can_retract(self) -> bool:
+        """Whether the reporter behind can take text back."""
+        return isinstance(self._reporter, CanRetract) and self._reporter.can_retract
 
     async def emit(self, event: Event) -> None:
         """Note what concerns questions, and pass the event on."""

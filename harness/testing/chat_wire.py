@@ -9,6 +9,7 @@ import orjson
 from harness.messages import JsonObject
 from harness.providers.script import Call, Heard, Say, Step, Think
 from harness.providers.wire import as_list, as_object, as_text
+from harness.testing.wire import BadRequest, WireRequest, data_event, has_bearer, json_body
 
 _ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool"})
 _ARGUMENT_FRAGMENT_CHARS: Final = 8
@@ -18,35 +19,33 @@ STOP: Final = "stop"
 TOOL_CALLS: Final = "tool_calls"
 
 
-class BadRequest(Exception):
-    """The request breaks a rule of the API; `param` names the field."""
+class ChatWire:
+    """The protocol; a `Wire`."""
 
-    def __init__(self, message: str, param: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.param = param
+    path = "/v1/chat/completions"
+
+    def is_authorized(self, headers: Mapping[str, str]) -> bool:
+        """See `Wire`."""
+        return has_bearer(headers)
+
+    def parse(self, body: bytes) -> WireRequest:
+        """See `Wire`."""
+        return parse_request(body)
+
+    def answer(self, number: int, request: WireRequest) -> "Answer":
+        """See `Wire`."""
+        return Answer(number, request)
+
+    def error(self, message: str, status: int, param: str | None = None) -> JsonObject:
+        """See `Wire`."""
+        codes = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        return error_body(message, kind, codes.get(status), param)
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
-    """A checked request. `include_usage`: the caller wants a usage chunk at the end of the stream."""
-
-    model: str
-    messages: Sequence[JsonObject]
-    stream: bool
-    include_usage: bool
-    heard: Heard
-    prompt_tokens: int
-
-
-def parse_request(body: bytes) -> ChatRequest:
+def parse_request(body: bytes) -> WireRequest:
     """Check as strictly as the strict servers do. Raises `BadRequest`."""
-    try:
-        data = as_object(orjson.loads(body))
-    except ValueError as error:
-        raise BadRequest("We could not parse the JSON body of your request.") from error
-    if data is None:
-        raise BadRequest("The body must be a JSON object.")
+    data = json_body(body)
     if not as_text(data.get("model")):
         raise BadRequest("you must provide a model parameter", "model")
     messages = [_checked(message, number) for number, message in enumerate(as_list(data.get("messages")))]
@@ -56,7 +55,7 @@ def parse_request(body: bytes) -> ChatRequest:
     options = as_object(data.get("stream_options"))
     if options is not None and not data.get("stream"):
         raise BadRequest("The 'stream_options' parameter is only allowed when 'stream' is enabled.", "stream_options")
-    return ChatRequest(
+    return WireRequest(
         model=as_text(data.get("model")),
         messages=messages,
         stream=data.get("stream") is True,
@@ -134,13 +133,13 @@ class Answer:
     """One response being written; knows what was said, so that it can close with reason and usage."""
 
     number: int
-    request: ChatRequest
+    request: WireRequest
     calls: int = 0
     tokens: int = 0
 
-    def head(self) -> bytes:
+    def head(self) -> Iterator[bytes]:
         """The first chunk: the role."""
-        return self._chunk({"role": "assistant", "content": ""})
+        yield self._chunk({"role": "assistant", "content": ""})
 
     def step(self, step: Say | Think | Call) -> Iterator[bytes]:
         """The chunks of one step; a call is written in several fragments, as the real server does."""
@@ -158,11 +157,15 @@ class Answer:
                     fragment = step.arguments[start : start + _ARGUMENT_FRAGMENT_CHARS]
                     yield self._call_chunk(index, {"function": {"arguments": fragment}})
 
+    def failure(self, message: str, status: int) -> Iterator[bytes]:
+        """An error in the middle of a stream that began with 200."""
+        yield data_event(error_body(message, "server_error", str(status)))
+
     def tail(self) -> Iterator[bytes]:
         """The end of a good answer: finish reason, usage if asked for, and the end mark."""
         yield self._chunk({}, TOOL_CALLS if self.calls else STOP)
         if self.request.include_usage:
-            yield _event(self._envelope("chat.completion.chunk", []) | {"usage": self._usage()})
+            yield data_event(self._envelope("chat.completion.chunk", []) | {"usage": self._usage()})
         yield b"data: [DONE]\n\n"
 
     def whole(self, steps: Sequence[Step]) -> bytes:
@@ -191,7 +194,7 @@ class Answer:
 
     def _chunk(self, delta: Mapping[str, object], finish_reason: str | None = None) -> bytes:
         choice: dict[str, object] = {"index": 0, "delta": delta, "finish_reason": finish_reason}
-        return _event(self._envelope("chat.completion.chunk", [choice]))
+        return data_event(self._envelope("chat.completion.chunk", [choice]))
 
     def _envelope(self, kind: str, choices: list[dict[str, object]]) -> dict[str, object]:
         return {
@@ -210,12 +213,3 @@ class Answer:
 def error_body(message: str, kind: str, code: str | None = None, param: str | None = None) -> dict[str, object]:
     """An error in the API's shape."""
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
-
-
-def error_event(message: str, code: str) -> bytes:
-    """An error in the middle of a stream that began with 200."""
-    return _event(error_body(message, "server_error", code))
-
-
-def _event(data: object) -> bytes:
-    return b"data: " + orjson.dumps(data) + b"\n\n"

@@ -1,14 +1,15 @@
-"""A local OpenAI-compatible model server that plays the script.
+"""A local model server that plays the script, over every wire protocol that the providers speak.
 
 It is an HTTP server in this event loop, so the real client, its transport and its cancellation are exercised.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Self
+from functools import partial
+from typing import Final, Self
 
 import orjson
 from aiohttp import web
@@ -17,28 +18,27 @@ from harness.messages import JsonObject
 from harness.providers.script import Call, Cut, Fail, Hang, Say, Script, Think, decide
 from harness.providers.scripted import paced, silence
 from harness.providers.wire import as_text
-from harness.testing.chat_wire import (
-    Answer,
-    BadRequest,
-    ChatRequest,
-    content_text,
-    error_body,
-    error_event,
-    parse_request,
-)
+from harness.testing.anthropic_wire import AnthropicWire
+from harness.testing.chat_wire import ChatWire
 from harness.testing.listener import MAX_BODY, SSE_HEADERS, Listener, reset
+from harness.testing.responses_wire import ResponsesWire
+from harness.testing.wire import BadRequest, Wire, WireAnswer, WireRequest
+
+WIRES: Final[tuple[Wire, ...]] = (ChatWire(), AnthropicWire(), ResponsesWire())
+"""The protocols that the server speaks, each under its own path."""
 
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One request to /v1/chat/completions as the server saw it.
+    """One request for an answer as the server saw it.
 
-    Times are monotonic seconds. `closed_by_client`: the client closed the exchange before the answer was whole.
-    `peer` is the client's end of the connection: equal peers are one connection. `done` is set when the exchange is
-    over, for whatever reason.
+    `prompt`: the last user message, "" when there is none. Times are monotonic seconds. `closed_by_client`: the client
+    closed the exchange before the answer was whole. `peer` is the client's end of the connection: equal peers are one
+    connection. `done` is set when the exchange is over, for whatever reason.
     """
 
     messages: Sequence[JsonObject]
+    prompt: str
     body: bytes
     headers: Mapping[str, str]
     peer: object = None
@@ -48,12 +48,6 @@ class RequestRecord:
     chunks_sent: int = 0
     text_sent: str = ""
     done: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def prompt(self) -> str:
-        """The last user message, "" when there is none."""
-        texts = [content_text(message) for message in self.messages if message.get("role") == "user"]
-        return texts[-1] if texts else ""
 
 
 @dataclass(slots=True)
@@ -69,7 +63,7 @@ class Fault:
 
 
 class ScriptedModelServer:
-    """An OpenAI-compatible model server that plays the script of `harness.providers.script`.
+    """A model server that plays the script of `harness.providers.script`.
 
     An async context manager. `port=0` takes a free port; `base_url` ends in /v1. Any bearer token is accepted, none
     is refused. `speed` multiplies the pace and may be changed while answers are running. `requests` records every
@@ -82,7 +76,7 @@ class ScriptedModelServer:
         port: int = 0,
         speed: float = 1.0,
         *,
-        answer: Callable[[ChatRequest], Script] | None = None,
+        answer: Callable[[WireRequest], Script] | None = None,
     ) -> None:
         self.speed = speed
         self.requests: list[RequestRecord] = []
@@ -91,7 +85,8 @@ class ScriptedModelServer:
         self._faults: list[Fault] = []
         self._stopping = False
         app = web.Application(client_max_size=MAX_BODY, middlewares=[_errors_as_json])
-        app.router.add_post("/v1/chat/completions", self._chat)
+        for wire in WIRES:
+            app.router.add_post(wire.path, partial(self._answered, wire))
         app.router.add_get("/v1/models", self._models)
         self._listener = Listener(app, host, port)
 
@@ -133,15 +128,19 @@ class ScriptedModelServer:
         return self._faults[0]
 
     async def _models(self, request: web.Request) -> web.Response:
-        _check_token(request)
+        _check_key(request, WIRES[0])
         model = {"id": "scripted", "object": "model", "created": 0, "owned_by": "harness"}
         return web.json_response({"object": "list", "data": [model]})
 
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        _check_token(request)
+    async def _answered(self, wire: Wire, request: web.Request) -> web.StreamResponse:
+        _check_key(request, wire)
         body = await request.read()
-        chat = parse_request(body)
-        record = RequestRecord(chat.messages, body, dict(request.headers), _peer(request))
+        try:
+            asked = wire.parse(body)
+        except BadRequest as error:
+            return web.json_response(wire.error(error.message, 400, error.param), status=400)
+        prompt = asked.heard.user_texts[-1] if asked.heard.user_texts else ""
+        record = RequestRecord(asked.messages, prompt, body, dict(request.headers), _peer(request))
         self.requests.append(record)
         async with self._tracked(record):
             fault = self._take_fault() or Fault()
@@ -149,14 +148,14 @@ class ScriptedModelServer:
             if fault.reset and fault.cut_after is None:
                 return reset(request)
             if fault.status is not None:
-                return _error_response(fault.status, fault.error)
-            script = self._answer(chat)
+                return _error_response(wire, Fail(status=fault.status, message=fault.error))
+            script = self._answer(asked)
             if script and isinstance(script[0], Fail):
                 await asyncio.sleep(script[0].delay_s / self.speed)
-                return _error_response(script[0].status, script[0].message, script[0].retry_after)
-            answer = Answer(len(self.requests), chat)
-            if not chat.stream:
-                return await self._whole(request, script, answer, record)
+                return _error_response(wire, script[0])
+            answer = wire.answer(len(self.requests), asked)
+            if not asked.stream:
+                return await self._whole(request, wire, script, answer, record)
             return await self._streamed(request, script, answer, record, fault)
 
     @asynccontextmanager
@@ -173,7 +172,7 @@ class ScriptedModelServer:
             record.done.set()
 
     async def _whole(
-        self, request: web.Request, script: Script, answer: Answer, record: RequestRecord
+        self, request: web.Request, wire: Wire, script: Script, answer: WireAnswer, record: RequestRecord
     ) -> web.StreamResponse:
         async with aclosing(paced(script, lambda: self.speed)) as steps:
             async for step in steps:
@@ -183,7 +182,7 @@ class ScriptedModelServer:
                     case Cut():
                         return reset(request)
                     case Fail():
-                        return _error_response(step.status, step.message, step.retry_after)
+                        return _error_response(wire, step)
                     case Say() | Think() | Call():
                         pass
         record.chunks_sent = 1
@@ -191,7 +190,7 @@ class ScriptedModelServer:
         return web.Response(body=answer.whole(script), content_type="application/json")
 
     async def _streamed(
-        self, request: web.Request, script: Script, answer: Answer, record: RequestRecord, fault: Fault
+        self, request: web.Request, script: Script, answer: WireAnswer, record: RequestRecord, fault: Fault
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers=SSE_HEADERS)
         await response.prepare(request)
@@ -208,42 +207,38 @@ class ScriptedModelServer:
                     case Cut():
                         return response
                     case Fail():
-                        await self._send(response, record, error_event(step.message, str(step.status)))
+                        await self._send(response, record, answer.failure(step.message, step.status))
                         return response
                     case Say() | Think() | Call():
-                        for chunk in answer.step(step):
-                            await self._send(response, record, chunk)
+                        await self._send(response, record, answer.step(step))
                         if isinstance(step, Say):
                             record.text_sent += step.text
-        for chunk in answer.tail():
-            await self._send(response, record, chunk)
+        await self._send(response, record, answer.tail())
         return response
 
-    async def _send(self, response: web.StreamResponse, record: RequestRecord, chunk: bytes) -> None:
-        await response.write(chunk)
-        record.chunks_sent += 1
+    async def _send(self, response: web.StreamResponse, record: RequestRecord, chunks: Iterable[bytes]) -> None:
+        for chunk in chunks:
+            await response.write(chunk)
+            record.chunks_sent += 1
 
 
 def _peer(request: web.Request) -> object:
     return request.transport.get_extra_info("peername") if request.transport is not None else None
 
 
-def _scripted(request: ChatRequest) -> Script:
+def _scripted(request: WireRequest) -> Script:
     return decide(request.heard)
 
 
-def _check_token(request: web.Request) -> None:
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not token.strip():
-        body = error_body("You didn't provide an API key.", "invalid_request_error", "invalid_api_key")
+def _check_key(request: web.Request, wire: Wire) -> None:
+    if not wire.is_authorized({name.lower(): value for name, value in request.headers.items()}):
+        body = wire.error("You didn't provide an API key.", 401)
         raise web.HTTPUnauthorized(text=orjson.dumps(body).decode(), content_type="application/json")
 
 
-def _error_response(status: int, message: str, retry_after: float | None = None) -> web.Response:
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    code = "rate_limit_exceeded" if status == 429 else None
-    headers = {} if retry_after is None else {"Retry-After": f"{retry_after:g}"}
-    return web.json_response(error_body(message, kind, code), status=status, headers=headers)
+def _error_response(wire: Wire, failure: Fail) -> web.Response:
+    headers = {} if failure.retry_after is None else {"Retry-After": f"{failure.retry_after:g}"}
+    return web.json_response(wire.error(failure.message, failure.status), status=failure.status, headers=headers)
 
 
 @web.middleware
@@ -252,11 +247,8 @@ async def _errors_as_json(
 ) -> web.StreamResponse:
     try:
         return await handler(request)
-    except BadRequest as error:
-        body = error_body(error.message, "invalid_request_error", param=error.param)
-        return web.json_response(body, status=400)
     except web.HTTPException as error:
         if error.content_type == "application/json":
             raise
-        body = error_body(as_text(error.reason), "invalid_request_error")
+        body = WIRES[0].error(as_text(error.reason), error.status)
         return web.json_response(body, status=error.status)

@@ -19,6 +19,7 @@ from harness.approval import Policy
 from harness.errors import ConfigError
 from harness.messages import JsonObject
 from harness.providers.base import ToolSpec
+from harness.tools.blocking import call_in_process, check_blocking
 from harness.tools.schema import arguments_model, checked, json_schema
 from harness.tools.untrusted import marked
 
@@ -43,6 +44,7 @@ class Tool:
     `untrusted`: where its results come from when others wrote them, such as `"the file {path}"`, with the names of
     arguments in braces; the model is told so in a first line. Empty: the result is the tool's own.
     `policy`: whether a call runs (`allow`), waits for a person (`ask`), or is refused (`deny`).
+    `blocking`: each call runs in a process of its own.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Tool:
     context_parameter: str = ""
     untrusted: str = ""
     policy: Policy = "allow"
+    blocking: bool = False
 
     @property
     def spec(self) -> ToolSpec:
@@ -63,15 +66,19 @@ class Tool:
     async def call(self, arguments: JsonObject, context: ToolContext) -> str:
         """Check the arguments, run the function, give its result as text.
 
-        Raises ToolError for arguments that do not fit; whatever the function raises passes through.
+        Raises ToolError for arguments that do not fit; whatever the function raises passes through, from a process of
+        its own as a ToolError.
         """
         values = checked(self.model, arguments)
-        if self.context_parameter:
-            values[self.context_parameter] = context
-        result = self.function(**values)
-        if inspect.isawaitable(result):
-            result = await result
-        text = result if isinstance(result, str) else str(result)
+        if self.blocking:
+            text = await call_in_process(self.function, arguments)
+        else:
+            if self.context_parameter:
+                values[self.context_parameter] = context
+            result = self.function(**values)
+            if inspect.isawaitable(result):
+                result = await result
+            text = result if isinstance(result, str) else str(result)
         if not self.untrusted:
             return text
         return marked(self.untrusted.format_map({name: repr(value) for name, value in values.items()}), text)
@@ -87,6 +94,7 @@ def tool(
     timeout_s: float | None = None,
     untrusted: str = "",
     policy: Policy = "allow",
+    blocking: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -97,10 +105,17 @@ def tool(
     timeout_s: float | None = None,
     untrusted: str = "",
     policy: Policy = "allow",
+    blocking: bool = False,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a `Tool` of a function with annotated parameters and a docstring.
 
     A plain `def` runs on the event loop and must return at once; anything that waits is an `async def`.
+
+    What can do neither, because it computes for long or waits in a library that knows no asyncio, is a plain `def` with
+    `blocking=True`. It stands at the top level of a module; each call runs in a process of its own, which imports that
+    module, is killed with its children on stop and timeout, and shares no state with this process. It takes no
+    `ToolContext`, its standard input is empty, and what it prints is not shown. A script that defines one starts its
+    work under `if __name__ == "__main__":`. TypeError for a function that cannot be run so.
     """
 
     def make(function: Callable[..., Any]) -> Tool:
@@ -109,6 +124,8 @@ def tool(
             raise TypeError(f"tool {function.__name__} needs a docstring: it is all that the model knows about it")
         hints = inspect.get_annotations(function, eval_str=True)
         context = next((parameter for parameter, hint in hints.items() if hint is ToolContext), "")
+        if blocking:
+            check_blocking(function, has_context=bool(context))
         return Tool(
             name or function.__name__,
             description,
@@ -119,6 +136,7 @@ def tool(
             context,
             untrusted,
             policy,
+            blocking,
         )
 
     return make if function is None else make(function)

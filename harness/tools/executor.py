@@ -4,11 +4,11 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
-from harness.errors import ToolError
+from harness.errors import StoreError, ToolError
 from harness.events import ToolEnded, ToolProgressed, ToolStarted
 from harness.messages import JsonObject, ToolCall, ToolResult
 from harness.providers.base import ToolSpec
@@ -24,6 +24,7 @@ STOP_GRACE_S: Final = 2.0
 NO_PERMISSION: Final = "This call was not permitted."
 CUT_OFF: Final = "The task ended before this call was finished; whether it took effect is unknown."
 CANCELED: Final = "Canceled by the person before it finished; whether it took effect is unknown."
+NEVER_RAN: Final = "The task ended before this call ran: it had no effect."
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,18 @@ class Caller:
     task_id: str
     session_key: str
     requester: str
+
+
+class CallJournal(Protocol):
+    """Where calls are written down while they run."""
+
+    async def before(self, call: ToolCall) -> None:
+        """The call is about to run and may change something. Raises StoreError: then it does not run."""
+        ...
+
+    async def after(self, call: ToolCall, result: ToolResult) -> ToolResult:
+        """The call is over; returns what the model is told."""
+        ...
 
 
 class ToolExecutor:
@@ -62,13 +75,16 @@ class ToolExecutor:
         sink: EventSink,
         results: dict[str, ToolResult],
         verdicts: Mapping[str, str],
+        journal: CallJournal | None = None,
     ) -> None:
         """Run the calls and put each result into `results` under the call's id as soon as it is there.
 
         `verdicts`: call id to "" for a call that may run, or to the text that is its result instead. A call without a
         verdict does not run: this is the one place where tools run, so permission is checked here. What the tools
-        raise becomes an error result. On cancellation `results` holds what had finished until then.
+        raise becomes an error result. On cancellation `results` holds what had finished until then. `journal`: where
+        each call is written down before it runs, if it may change something, and after.
         """
+        run = _Run(caller, sink, results, journal)
         refused = {call.id: verdicts.get(call.id, NO_PERMISSION) for call in calls}
         batch: list[ToolCall] = []
         for call in calls:
@@ -76,45 +92,48 @@ class ToolExecutor:
             if tool is not None and tool.read_only:
                 batch.append(call)
                 continue
-            await self._side_by_side(batch, caller, sink, results, refused)
+            await self._side_by_side(batch, run, refused)
             batch = []
-            await self._one(call, caller, sink, results, refused[call.id])
-        await self._side_by_side(batch, caller, sink, results, refused)
+            await self._one(call, run, refused[call.id])
+        await self._side_by_side(batch, run, refused)
 
-    async def _side_by_side(
-        self,
-        calls: Sequence[ToolCall],
-        caller: Caller,
-        sink: EventSink,
-        results: dict[str, ToolResult],
-        refused: Mapping[str, str],
-    ) -> None:
-        async with asyncio.TaskGroup() as group:
-            for call in calls:
-                group.create_task(self._one(call, caller, sink, results, refused[call.id]))
+    async def _side_by_side(self, calls: Sequence[ToolCall], run: "_Run", refused: Mapping[str, str]) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for call in calls:
+                    group.create_task(self._one(call, run, refused[call.id]))
+        except ExceptionGroup as failures:
+            # What a call can raise is the store's refusal to write it down: one is as good as all.
+            raise failures.exceptions[0] from None
 
-    async def _one(
-        self, call: ToolCall, caller: Caller, sink: EventSink, results: dict[str, ToolResult], refused: str
-    ) -> None:
-        await sink.emit(ToolStarted, call)
+    async def _one(self, call: ToolCall, run: "_Run", refused: str) -> None:
+        await run.sink.emit(ToolStarted, call)
         started = time.monotonic()
-        text, failed = (refused, True) if refused else await self._outcome(call, caller, sink)
+        text, failed = (refused, True) if refused else await self._outcome(call, run)
         result = ToolResult(call.id, call.name, clamp(text), failed)
-        results[call.id] = result
+        if run.journal is not None:
+            result = await run.journal.after(call, result)
+        run.results[call.id] = result
         duration_ms = round((time.monotonic() - started) * 1000)
-        await sink.emit(ToolEnded, call.id, call.name, result.content, failed, duration_ms)
+        await run.sink.emit(ToolEnded, call.id, call.name, result.content, failed, duration_ms)
 
-    async def _outcome(self, call: ToolCall, caller: Caller, sink: EventSink) -> tuple[str, bool]:
+    async def _outcome(self, call: ToolCall, run: "_Run") -> tuple[str, bool]:
         tool = self._tools.get(call.name)
         if tool is None:
             return f"There is no tool {call.name!r}. The tools are: {', '.join(self._tools) or 'none'}.", True
         if call.arguments is None:
             return f"The arguments are not one JSON object: {clamp(call.raw_arguments, 400)}", True
 
-        async def progress(text: str) -> None:
-            await sink.emit(ToolProgressed, call.id, call.name, text)
+        if run.journal is not None and not tool.read_only:
+            try:
+                await run.journal.before(call)
+            except StoreError as error:
+                return f"The call could not be written down, so it did not run: {error}", True
 
-        context = ToolContext(caller.task_id, caller.session_key, caller.requester, progress)
+        async def progress(text: str) -> None:
+            await run.sink.emit(ToolProgressed, call.id, call.name, text)
+
+        context = ToolContext(run.caller.task_id, run.caller.session_key, run.caller.requester, progress)
         limit = tool.timeout_s or self._timeout_s
         # In a task of its own, so that a tool that ignores its cancellation can be left behind.
         work = self._running.start(_call(tool, call.arguments, context), f"tool {call.name}")
@@ -135,6 +154,16 @@ class ToolExecutor:
         await asyncio.wait({work}, timeout=self._stop_grace_s)
         if not work.done():
             log.error("a tool does not stop and is left behind", work=work.get_name())
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What all calls of one `run` have in common."""
+
+    caller: Caller
+    sink: EventSink
+    results: dict[str, ToolResult]
+    journal: CallJournal | None
 
 
 async def _call(tool: Tool, arguments: JsonObject, context: ToolContext) -> tuple[str, bool]:

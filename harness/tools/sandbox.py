@@ -16,7 +16,7 @@ from typing import Final, Self
 
 from harness.tools.paths import MOUNT
 from harness.tools.sandbox_process import SandboxProcess, SandboxUnusable
-from harness.tools.uninterrupted import finished
+from harness.uninterrupted import finished
 
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")

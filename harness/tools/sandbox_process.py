@@ -17,7 +17,7 @@ from typing import Final, Self
 import structlog
 
 from harness.tools.process_limit import ProcessLimit
-from harness.tools.uninterrupted import finished
+from harness.uninterrupted import finished
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -30,6 +30,7 @@ class Case:
     deltas: int
     spacing_s: float
     tier_scale: float | None = None
+    protocol: str = "chat"
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Sample:
 async def measure(case: Case) -> Sample:
     """Run a case once. Raises RuntimeError when the work was not done as it should be."""
     async with asyncio.timeout(_TIMEOUT_S), PacedModelServer() as model, _slack(case) as slack:
-        job = Job(case.reader, case.loop, model.port, case.streams, case.deltas, _slack_job(slack, case))
+        job = Job(case.reader, case.loop, model.port, case.streams, case.deltas, _slack_job(slack, case), case.protocol)
         async with _worker(job, model.base_url) as worker:
             await worker.unless_it_fails(model.wait_open(case.streams))
             if slack is not None:
@@ -128,7 +129,8 @@ class _Worker:
 async def _worker(job: Job, base_url: str) -> AsyncGenerator[_Worker]:
     # Nothing else of the environment: a proxy or a setting of the person at the keyboard is not what is measured.
     env = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
-    env |= {"OPENAI_API_KEY": "sk-bench", "OPENAI_BASE_URL": base_url, "PYTHONDONTWRITEBYTECODE": "1"}
+    env |= {"OPENAI_API_KEY": "sk-bench", "OPENAI_BASE_URL": f"{base_url}/v1", "PYTHONDONTWRITEBYTECODE": "1"}
+    env |= {"ANTHROPIC_API_KEY": "sk-bench", "ANTHROPIC_BASE_URL": base_url}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.bench.worker"),
         stdin=asyncio.subprocess.PIPE,

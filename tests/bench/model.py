@@ -7,9 +7,10 @@ import asyncio
 import json
 import time
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 from tests.bench.answers import answer_pieces, asked_for
+from tests.bench.wires import WIRES, BenchWire
 
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -17,42 +18,41 @@ _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nT
 @dataclass
 class _Stream:
     number: int
-    include_usage: bool
+    wire: BenchWire
+    body: dict[str, Any]
     writer: asyncio.StreamWriter
     pieces: list[str]
     finished: asyncio.Event = field(default_factory=asyncio.Event)
     bytes_sent: int = 0
+    deltas_sent: int = 0
 
     def send(self, data: bytes) -> None:
         """One write, which is one segment on the wire: the transport writes at once and Nagle's delay is off."""
         self.bytes_sent += len(data)
         self.writer.write(data)
 
-    def chunk(self, choices: list[dict[str, object]], usage: dict[str, int] | None = None) -> None:
-        """One event, with the fields that OpenAI's server sends."""
-        data = {
-            "id": f"chatcmpl-{self.number}",
-            "object": "chat.completion.chunk",
-            "created": 1_700_000_000,
-            "model": "bench",
-            "service_tier": "default",
-            "system_fingerprint": "fp_0123456789",
-            "choices": choices,
-        }
-        if self.include_usage:
-            data["usage"] = usage
-        self.send(_http_chunk(b"data: " + json.dumps(data, ensure_ascii=False).encode() + b"\n\n"))
+    def begin(self) -> None:
+        """Headers, and the events before the first delta."""
+        self.send(_HEAD)
+        self.send(b"".join(map(_http_chunk, self.wire.head(self.number, self.body))))
 
-    def delta(self, delta: dict[str, object], finish_reason: str | None = None) -> None:
+    def delta(self, piece: str) -> None:
         """One event with one delta."""
-        self.chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}])
+        self.send(_http_chunk(self.wire.delta(self.number, piece, self.deltas_sent, self.body)))
+        self.deltas_sent += 1
+
+    def end(self) -> None:
+        """The events behind the last delta."""
+        for event in self.wire.tail(self.number, self.pieces, self.body):
+            self.send(_http_chunk(event))
+        self.send(b"0\r\n\r\n")
 
 
 class PacedModelServer:
     """Answers the questions of `tests.bench.answers`, each stream on a connection of its own.
 
-    `wait_open` returns when so many requests have been answered with headers and the role; `play` writes their deltas,
-    in turn over all streams, one every `spacing` seconds; `finish` ends the answers.
+    `wait_open` returns when so many answers have begun; `play` writes their deltas, in turn over all streams, one every
+    `spacing` seconds; `finish` ends the answers.
     """
 
     def __init__(self) -> None:
@@ -74,8 +74,8 @@ class PacedModelServer:
 
     @property
     def base_url(self) -> str:
-        """What OPENAI_BASE_URL is set to."""
-        return f"http://127.0.0.1:{self.port}/v1"
+        """Where it is; the clients of OpenAI's protocols add /v1."""
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def bytes_sent(self) -> int:
@@ -93,20 +93,15 @@ class PacedModelServer:
         for pieces in zip(*(stream.pieces for stream in self._streams), strict=True):
             for stream, piece in zip(self._streams, pieces, strict=True):
                 due = time.monotonic() + spacing
-                stream.delta({"content": piece})
+                stream.delta(piece)
                 await asyncio.sleep(due - time.monotonic())
         return time.monotonic() - started
 
     def finish(self) -> None:
-        """End every answer: finish reason, usage if asked for, end mark."""
+        """End every answer."""
         for stream in self._streams:
             if not stream.finished.is_set():
-                stream.delta({}, "stop")
-                if stream.include_usage:
-                    tokens = len(stream.pieces)
-                    stream.chunk([], {"prompt_tokens": 8, "completion_tokens": tokens, "total_tokens": 8 + tokens})
-                stream.send(_http_chunk(b"data: [DONE]\n\n"))
-                stream.send(b"0\r\n\r\n")
+                stream.end()
                 stream.finished.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -114,11 +109,11 @@ class PacedModelServer:
             head = await reader.readuntil(b"\r\n\r\n")
             length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
             body = json.loads(await reader.readexactly(length))
-            number, deltas = asked_for(body["messages"][-1]["content"])
-            usage = bool(body.get("stream_options", {}).get("include_usage"))
-            stream = _Stream(number, usage, writer, answer_pieces(number, deltas))
-            stream.send(_HEAD)
-            stream.delta({"role": "assistant", "content": "", "refusal": None})
+            path = head.split(b" ", 2)[1].decode().partition("?")[0]
+            wire = next(wire for wire in WIRES.values() if wire.path == path)
+            number, deltas = asked_for(wire.question(body))
+            stream = _Stream(number, wire, body, writer, answer_pieces(number, deltas))
+            stream.begin()
             async with self._changed:
                 self._streams.append(stream)
                 self._changed.notify_all()

@@ -33,6 +33,12 @@ async def test_quick_run() -> None:
     assert report["machine"]["cores"] > 0
     assert {"python", "openai", "aiohttp", "uvloop"} <= set(report["versions"])
 
+    for name in ("responses", "anthropic"):
+        for row, total in (("delta", 5 * 10), ("growth", 80)):
+            found = report[name][row]
+            assert found["ratio"] > 0
+            assert {case["deltas"] for case in found["cases"].values()} == {total}
+
     delta, growth = report["delta"], report["growth"]
     assert set(delta["cases"]) == {"bare_asyncio", "bare_uvloop", "ours", "ours_slack"}
     assert set(growth["cases"]) == {"long", "short"}

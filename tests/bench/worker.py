@@ -14,20 +14,19 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import openai
 import uvloop
 
 from bots.cards.reporter import CardReporter, Deck
 from bots.cards.surface import CardSurface, Priority
 from bots.cards.view import CardView
-from bots.platform import ReplyAddress
 from bots.slack.limits import CHAT_UPDATE, UPDATE_FLOOR_SECONDS, scaled
-from bots.slack.platform import SlackPlatform
 from bots.telemetry import configure_logging
 from harness.admission import InProcessAdmission
-from harness.engine import Engine, Limits
-from harness.providers.openai_chat import OpenAIChatProvider
+from harness.engine import Engine
+from harness.limits import Limits
+from harness.providers.select import provider_from
 from harness.runtime import Runtime, Started
+from harness.settings import KernelSettings
 from harness.stores.memory import MemorySessionStore
 from harness.tools.base import by_name
 from harness.tools.builtin import default_tools
@@ -48,10 +47,7 @@ class Job:
     streams: int
     deltas: int
     slack: dict[str, Any] | None = None
-
-    @property
-    def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
+    protocol: str = "chat"
 
 
 @dataclass(frozen=True)
@@ -137,19 +133,51 @@ class MemorySurface:
 
 async def bare(job: Job) -> dict[str, Any]:
     """The SDK as everybody uses it, with its defaults; key and address come from the environment."""
-    client = openai.AsyncOpenAI()
+    client = _bare_client(job.protocol)
 
     async def read(number: int) -> int:
-        messages: Any = [{"role": "user", "content": question(number, job.deltas)}]
-        stream: Any = await client.chat.completions.create(model="bench", messages=messages, stream=True)
         chunks = 0
-        async for _chunk in stream:
+        async for _chunk in await _BARE_STREAMS[job.protocol](client, question(number, job.deltas)):
             chunks += 1
         return chunks
 
     chunks = await asyncio.gather(*(read(number) for number in range(job.streams)))
     await client.close()
-    return {"deltas": sum(chunks) - 2 * job.streams}  # the role and the finish reason have chunks of their own
+    return {"deltas": sum(chunks) - _OTHER_EVENTS[job.protocol] * job.streams}
+
+
+def _bare_client(protocol: str) -> Any:
+    # Imported only where it is used: each takes seconds, and a process measures one case.
+    if protocol == "anthropic":
+        import anthropic
+
+        return anthropic.AsyncAnthropic()
+    import openai
+
+    return openai.AsyncOpenAI()
+
+
+async def _bare_chat(client: Any, asked: str) -> Any:
+    messages = [{"role": "user", "content": asked}]
+    return await client.chat.completions.create(model="bench", messages=messages, stream=True)
+
+
+async def _bare_responses(client: Any, asked: str) -> Any:
+    return await client.responses.create(model="bench", input=asked, stream=True)
+
+
+async def _bare_anthropic(client: Any, asked: str) -> Any:
+    messages = [{"role": "user", "content": asked}]
+    return await client.messages.create(model="bench", messages=messages, max_tokens=100_000, stream=True)
+
+
+_BARE_STREAMS: dict[str, Callable[[Any, str], Awaitable[Any]]] = {
+    "chat": _bare_chat,
+    "responses": _bare_responses,
+    "anthropic": _bare_anthropic,
+}
+_OTHER_EVENTS = {"chat": 2, "responses": 8, "anthropic": 5}
+"""Events before the first delta and behind the last one, as the SDK shows them (Anthropic's hides its pings)."""
 
 
 async def memory_cards(job: Job) -> dict[str, Any]:
@@ -167,6 +195,9 @@ async def memory_cards(job: Job) -> dict[str, Any]:
 
 async def slack_cards(job: Job) -> dict[str, Any]:
     """Ours, with real Slack cards."""
+    from bots.platform import ReplyAddress
+    from bots.slack.platform import SlackPlatform
+
     assert job.slack is not None
     platform = SlackPlatform(
         job.slack["token"], api_url=job.slack["api_url"], rate_budget=job.slack["rate_budget"], model="bench"
@@ -188,7 +219,11 @@ async def slack_cards(job: Job) -> dict[str, Any]:
 
 async def _ours(job: Job, surfaces: list[Any]) -> tuple[list[str], int]:
     """One task per surface through runtime, engine, provider and reporter; the checked answers and their deltas."""
-    provider = OpenAIChatProvider(api_key="sk-bench", base_url=job.base_url, model="bench")
+    # As the service builds it, from the settings: key and address come from the environment.
+    settings = KernelSettings(_env_file=None).model_copy(  # type: ignore[call-arg]
+        update={"model_protocol": job.protocol, "openai_model": "bench", "anthropic_model": "bench"}
+    )
+    provider = provider_from(settings)
     engine = Engine(provider, ToolExecutor(by_name(default_tools()), timeout_s=30), Limits(), system="Be brief.")
     runtime = Runtime(engine, MemorySessionStore(), InProcessAdmission())
     deck = Deck()

@@ -75,6 +75,50 @@ def test_who_may_stop(case: str) -> None:
     assert given.may_stop(who, "slack:U1") is may
 
 
+def approving(*, approvers: str = "", requester: bool = False, users: str = "", admins: str = "") -> AccessRules:
+    return AccessRules(
+        frozenset(users.split()),
+        admins=frozenset(admins.split()),
+        allow_external=True,
+        approvers=frozenset(approvers.split()),
+        requester_approves=requester,
+    )
+
+
+# Who may permit what slack:U1 asked for: (rules, user, a call that only looks, a call with side effects).
+APPROVE = {
+    "the requester": (approving(), user(), True, False),
+    "the requester, when allowed": (approving(requester=True), user(), True, True),
+    "the requester, who may not talk any more": (approving(requester=True, users="U9"), user(), False, False),
+    "somebody else": (approving(requester=True), user("U2"), False, False),
+    "the same id elsewhere": (approving(requester=True), user(platform="feishu"), False, False),
+    "an approver": (approving(approvers="U2"), user("U2"), True, True),
+    "an approver by platform": (approving(approvers="slack:U2"), user("U2"), True, True),
+    "an approver of another platform": (approving(approvers="feishu:U2"), user("U2"), False, False),
+    "an approver who may not talk": (approving(approvers="U2", users="U1"), user("U2"), True, True),
+    "an administrator": (approving(admins="U2"), user("U2"), True, True),
+    "an approver from outside": (approving(approvers="U2"), user("U2", external=True), False, False),
+    "an administrator from outside": (approving(admins="U2"), user("U2", external=True), False, False),
+    "the requester from outside": (approving(requester=True), user(external=True), False, False),
+    "a bot that is called like an approver": (approving(approvers="U2"), user("U2", bot=True), False, False),
+    "a bot that is called like the requester": (approving(requester=True), user(bot=True), False, False),
+    "somebody without an id": (approving(requester=True), user(""), False, False),
+}
+
+
+@pytest.mark.parametrize("case", APPROVE)
+def test_who_may_approve(case: str) -> None:
+    given, who, looks, writes = APPROVE[case]
+    assert given.may_approve(who, chat(), "slack:U1", side_effects=False) is looks
+    assert given.may_approve(who, chat(), "slack:U1", side_effects=True) is writes
+
+
+def test_whether_anybody_may_permit_a_call_with_side_effects() -> None:
+    assert not rules().can_permit
+    assert [approving(approvers="U2").can_permit, approving(admins="U2").can_permit] == [True, True]
+    assert approving(requester=True).can_permit
+
+
 def test_a_bot_may_never_do_anything() -> None:
     everything = rules(users="U1", chats="C1", admins="U1", external=True)
     for external, kind in product([False, True], ["group", "dm"]):

@@ -18,6 +18,7 @@ from harness.runtime import Queued, Started
 from harness.status import StopReason, TaskStatus
 from harness.stores.memory import MemoryGrantStore
 from harness.task import Task
+from harness.testing import FakeClock
 from harness.tools.base import Tool, tool
 from tests.kernel.rig import Kernel, kernel
 
@@ -166,15 +167,15 @@ async def test_a_grant_covers_the_same_call_by_the_same_person_and_nothing_else(
 
 async def test_a_grant_for_the_session_ends_with_it_and_one_for_always_does_not() -> None:
     grants = MemoryGrantStore()
-    clock = [1000.0]
-    gate = ApprovalGate(grants, now=lambda: clock[0])
+    clock = FakeClock()
+    gate = ApprovalGate(grants, now=clock)
     approval = Approval("i", "c", "t", {}, 0.0, session_key="chat/one", requester="alice", digest="d")
     await gate.remember(approval, "once", "x")
     assert await grants.list(now=0.0) == []
 
     async def covered(session: str, user: str = "alice") -> bool:
         chat = session.partition("/")[0]
-        return await grants.find("d", chat=chat, user=user, session_key=session, now=clock[0]) is not None
+        return await grants.find("d", chat=chat, user=user, session_key=session, now=clock()) is not None
 
     await gate.remember(approval, "session", "x")
     assert await covered("chat/one")
@@ -183,13 +184,12 @@ async def test_a_grant_for_the_session_ends_with_it_and_one_for_always_does_not(
     assert await covered("chat/two")
     assert not await covered("other/one")
     assert not await covered("chat/two", "bob")
-    clock[0] += 31 * 24 * 3600
+    clock.advance(31 * 24 * 3600)
     assert not await covered("chat/two")
 
 
 async def test_nobody_answers_in_time() -> None:
     desk = Desk()
-    clock = [1000.0]
     gate = ApprovalGate(MemoryGrantStore(), timeout_s=0.05)
     rig = kernel([[write_call("a")], DONE], tools=desk.tools, gate=gate)
     task, reporter = await rig.start("go")
@@ -200,8 +200,21 @@ async def test_nobody_answers_in_time() -> None:
     assert isinstance(told, ToolResult)
     assert "in time" in told.content
     assert await rig.runtime.decide(approval.id, "once", by="late") is None
-    assert clock
     await rig.runtime.aclose()
+
+
+async def test_an_answer_that_comes_when_the_time_is_up_is_too_late() -> None:
+    desk, clock = Desk(), FakeClock()
+    gate = ApprovalGate(MemoryGrantStore(), timeout_s=600, now=clock)
+    rig = kernel([[write_call("a")], DONE], tools=desk.tools, gate=gate, now=clock)
+    task, reporter = await rig.start("go")
+    [approval] = await asked(reporter)
+    assert approval.expires_at == clock.advance(599) + 1
+    clock.advance(1)
+    assert await rig.runtime.decide(approval.id, "once", by="late") is None
+    assert task.status is TaskStatus.WAITING_APPROVAL
+    await rig.runtime.aclose()
+    assert desk.written == []
 
 
 async def test_the_clock_of_the_run_stands_while_it_waits() -> None:

@@ -15,6 +15,7 @@ from harness.providers.script import Call, Cut, Fail, Hang, Say, Script
 from harness.reporters.recording import RecordingReporter
 from harness.runtime import Queued, Refused, Started
 from harness.status import StopReason, TaskStatus
+from harness.testing import FakeClock
 from harness.tools.base import ToolContext, tool
 from tests.kernel.rig import kernel
 
@@ -215,11 +216,11 @@ async def test_cancelling_a_queued_request_takes_it_out_and_moves_the_others_up(
 
 
 async def test_a_request_that_waited_more_than_half_an_hour_is_not_run_and_says_so() -> None:
-    clock = [1_000_000.0]
-    rig = kernel([[Hang()], HELLO], admission=InProcessAdmission(wall_clock=lambda: clock[0]), now=lambda: clock[0])
+    clock = FakeClock()
+    rig = kernel([[Hang()], HELLO], admission=InProcessAdmission(wall_clock=clock), now=clock)
     first, _ = await rig.start("first")
     old, old_events = await rig.start("second")
-    clock[0] += 31 * 60
+    clock.advance(31 * 60)
     fresh, _ = await rig.start("third")
     first.cancel()
     assert await old.wait() is TaskStatus.CANCELED

@@ -16,9 +16,9 @@ from harness.providers.openai_chat import OpenAIChatProvider
 from harness.providers.profiles import ProviderProfile
 from harness.providers.script import Say, Script
 from harness.providers.transport import RESPONSE, ModelHttpClient
-from harness.testing.chat_wire import ChatRequest
 from harness.testing.model_server import ScriptedModelServer
 from harness.testing.raw_model_server import RawModelServer, RawReply
+from harness.testing.wire import WireRequest
 from tests.providers.wire import DONE, delta, say, sse, until
 
 KEY = "sk-secret-0123456789"
@@ -221,7 +221,7 @@ async def test_one_provider_serves_many_runs_at_once(scripted: ScriptedModelServ
 async def test_a_finished_exchange_leaves_its_connection_for_the_next() -> None:
     peers: set[object] = set()
 
-    def answer(request: ChatRequest) -> Script:
+    def answer(request: WireRequest) -> Script:
         return [Say("Hi")]
 
     async with ScriptedModelServer(answer=answer) as server, connected(server.base_url) as provider:

@@ -1,17 +1,20 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import pytest_asyncio
 import structlog
 
-from bots.errors import ChatGone
+from bots.cards.approval import QuestionState, question_view
+from bots.errors import ChatGone, QuestionTooLong
 from bots.inbound import ChatRef, UserRef
 from bots.platform import ChatPlatform, ReplyAddress
 from bots.slack.parse import Identity
 from bots.slack.platform import SlackPlatform
+from harness.approval import Approval
 from tests.slack.fake_api import Clock, FakeApi, body, error, fake_api, reset
 
 ROOM = ReplyAddress("slack", "T0HOME", "C0ROOM", "1.000001", "2.000002", "U0ALICE")
@@ -216,3 +219,42 @@ async def test_a_name_that_cannot_be_had_is_the_id(api: FakeApi) -> None:
         assert await platform.speaker_name(ALICE) == "U0ALICE"
         api.users["U0ALICE"] = {"name": "alice"}
         assert await platform.speaker_name(ALICE) == "alice", "a failure is not kept"
+
+
+# -- questions for permission
+
+QUESTION = question_view(Approval("a" * 32, "ABCDEF", "write_file", {"path": "x"}, 2e9, requester="slack:U0ALICE"))
+
+
+async def test_a_question_is_a_message_of_its_own_that_is_found_again_and_edited(api: FakeApi) -> None:
+    async with started(api) as platform:
+        await until_ready(platform)
+        assert await platform.find_question(ROOM, QUESTION.id) == ""
+        ts = await platform.post_question(ROOM, QUESTION, "en")
+        [post] = api.called("chat.postMessage")
+        assert (post["channel"], post["thread_ts"]) == (ROOM.chat, ROOM.thread)
+        assert (post["unfurl_links"], post["unfurl_media"]) == (False, False)
+        assert await platform.find_question(ROOM, QUESTION.id) == ts
+        assert await platform.find_question(ROOM, "b" * 32) == ""
+        await platform.show_question(ROOM, ts, replace(QUESTION, state=QuestionState.EXPIRED), "zh")
+        [edit] = api.called("chat.update")
+        assert edit["ts"] == ts
+        assert "已过期" in edit["text"]
+        assert not [block for block in edit["blocks"] if block["type"] == "actions"]
+
+
+async def test_a_question_that_does_not_fit_is_not_posted(api: FakeApi) -> None:
+    long = question_view(Approval("a" * 32, "ABCDEF", "write_file", {"content": "x" * 20_000}, 2e9))
+    async with started(api) as platform:
+        await until_ready(platform)
+        with pytest.raises(QuestionTooLong):
+            await platform.post_question(ROOM, long, "en")
+    assert api.called("chat.postMessage") == []
+
+
+async def test_where_slack_lets_us_not_read_nobody_can_say_whether_a_question_arrived(api: FakeApi) -> None:
+    async with started(api) as platform:
+        await until_ready(platform)
+        api.fail("conversations.replies", error("missing_scope"), error("thread_not_found"))
+        assert await platform.find_question(ROOM, QUESTION.id) is None
+        assert await platform.find_question(ROOM, QUESTION.id) == "", "the thread is gone, and all in it"

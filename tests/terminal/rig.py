@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.providers.script import Script
-from harness.testing.chat_wire import ChatRequest
 from harness.testing.model_server import RequestRecord, ScriptedModelServer
+from harness.testing.wire import WireRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 15.0
@@ -30,7 +30,7 @@ def with_model(server: ScriptedModelServer, **extra: str) -> dict[str, str]:
     return clean_env(OPENAI_API_KEY="sk-local", OPENAI_BASE_URL=server.base_url, OPENAI_MODEL="local-model", **extra)
 
 
-def in_turn(*scripts: Script) -> Callable[[ChatRequest], Script]:
+def in_turn(*scripts: Script) -> Callable[[WireRequest], Script]:
     """An answer for each request, first in first out."""
     left = list(scripts)
     return lambda _request: left.pop(0)

@@ -183,8 +183,7 @@ async def test_keys_typed_before_the_question_are_no_answer_and_neither_is_nonse
 
 async def test_a_question_that_waits_too_long_closes_with_a_note(tmp_path: Path, server: ScriptedModelServer) -> None:
     play(server, WRITE, DONE, DONE)
-    impatient = "import functools, harness.cli as c; c.opened = functools.partial(c.opened, approval_s=1.0); c.main()"
-    async with at_terminal(tmp_path, "chat", env=with_model(server), program=("-c", impatient)) as terminal:
+    async with at_terminal(tmp_path, "chat", env=with_model(server, APPROVAL_TIMEOUT_S="1")) as terminal:
         await terminal.prompts(1)
         terminal.send("write")
         await terminal.until(QUESTION)

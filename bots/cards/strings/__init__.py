@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from bots.cards.approval import QuestionState
 from bots.cards.view import Phase
 from harness.errors import ErrorKind
 
@@ -12,7 +13,10 @@ Language = Literal["en", "zh"]
 
 @dataclass(frozen=True, slots=True)
 class Strings:
-    """The texts of one language. Names in braces are filled in by `str.format`; `sentence_gap` joins two sentences."""
+    """The texts of one language. Names in braces are filled in by `str.format`; `sentence_gap` joins two sentences.
+
+    `question` says where a question for permission stands.
+    """
 
     phase: Mapping[Phase, str]
     queued: str
@@ -45,3 +49,20 @@ class Strings:
     status_running: str
     unavailable: str
     no_access: str
+    allow_once: str
+    allow_session: str
+    allow_always: str
+    deny: str
+    question: Mapping[QuestionState, str]
+    question_asked: str
+    question_until: str
+    question_codes: str
+    question_no_arguments: str
+    question_reason: str
+    question_too_long: str
+    approval_unknown: str
+    approval_elsewhere: str
+    approval_not_yours: str
+    approval_decided: str
+    approval_expired: str
+    approval_void: str

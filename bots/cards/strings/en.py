@@ -1,5 +1,6 @@
 """English."""
 
+from bots.cards.approval import QuestionState
 from bots.cards.strings import Strings
 from bots.cards.view import Phase
 
@@ -69,4 +70,32 @@ EN = Strings(
     status_running="One task is running here, {waiting} waiting.",
     unavailable="I am temporarily unavailable. Please try again in a minute.",
     no_access="You are not on the list of people I may answer. Please ask an administrator.",
+    allow_once="Allow once",
+    allow_session="Allow for this session",
+    allow_always="Always allow",
+    deny="Deny",
+    question={
+        QuestionState.PENDING: "Permission needed",
+        QuestionState.ONCE: "Allowed once by {person}",
+        QuestionState.SESSION: "Allowed for this session by {person}",
+        QuestionState.ALWAYS: "Always allowed by {person}",
+        QuestionState.DENIED: "Denied by {person}",
+        QuestionState.EXPIRED: "Expired, not run",
+        QuestionState.VOID: "Canceled, not run",
+    },
+    question_asked="Asked for by {person}.",
+    question_until="Waits until {time}; without an answer it is not run.",
+    question_codes="Without buttons: `!approve {code}` or `!deny {code} reason`.",
+    question_no_arguments="(no arguments)",
+    question_reason="Reason: {reason}",
+    question_too_long=(
+        "I wanted to run `{tool}`, but what it was to be given is too long to be shown here whole, so nobody could "
+        "judge it. It was not run."
+    ),
+    approval_unknown="There is no such question for permission (any more).",
+    approval_elsewhere="This question was asked somewhere else. It can only be answered there.",
+    approval_not_yours="You may not decide this: it takes one of the approvers or an administrator.",
+    approval_decided="Somebody was faster: this has been decided already.",
+    approval_expired="Too late: the question has expired, and nothing was run.",
+    approval_void="The task was stopped, so this was not run and needs no answer any more.",
 )

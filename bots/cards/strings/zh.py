@@ -1,5 +1,6 @@
 """中文。"""
 
+from bots.cards.approval import QuestionState
 from bots.cards.strings import Strings
 from bots.cards.view import Phase
 
@@ -66,4 +67,29 @@ ZH = Strings(
     status_running="正在运行 1 个任务，{waiting} 个在排队。",
     unavailable="我暂时不可用，请一分钟后再试。",
     no_access="你不在我可以回答的名单中，请联系管理员。",
+    allow_once="允许一次",
+    allow_session="本会话允许",
+    allow_always="始终允许",
+    deny="拒绝",
+    question={
+        QuestionState.PENDING: "需要批准",
+        QuestionState.ONCE: "{person} 已允许一次",
+        QuestionState.SESSION: "{person} 已允许在本会话中执行",
+        QuestionState.ALWAYS: "{person} 已设为始终允许",
+        QuestionState.DENIED: "{person} 已拒绝",
+        QuestionState.EXPIRED: "已过期，未执行",
+        QuestionState.VOID: "已取消，未执行",
+    },
+    question_asked="请求人：{person}。",
+    question_until="{time} 前有效，无人批准则不执行。",
+    question_codes="按钮不可用时，请发送 `!approve {code}` 或 `!deny {code} 理由`。",
+    question_no_arguments="（无参数）",
+    question_reason="理由：{reason}",
+    question_too_long="我想执行 `{tool}`，但其参数太长，无法在这里完整显示，也就无人能够判断，因此没有执行。",
+    approval_unknown="没有这个待批准的请求，或者它已经失效。",
+    approval_elsewhere="这个请求是在别处提出的，只能在那里处理。",
+    approval_not_yours="你不能决定这个请求，需要审批人或管理员处理。",
+    approval_decided="其他人已经抢先处理了这个请求。",
+    approval_expired="太晚了：这个请求已过期，没有执行。",
+    approval_void="任务已停止，这个请求没有执行，也不再需要处理。",
 )

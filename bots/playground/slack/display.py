@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
 from bots.playground.chat_server import JsonObject
-from bots.playground.slack import mrkdwn
+from bots.playground.slack import mrkdwn, visible
 from bots.playground.slack.model import Version
 from bots.playground.slack.mrkdwn import NameOf
 
@@ -143,6 +143,8 @@ def _inline(text: str, name_of: NameOf) -> list[Node]:
 
 def _token(token: str, name_of: NameOf) -> Node:
     shown = mrkdwn.token_text(token, name_of)
+    if token.startswith("!date^"):
+        return shown
     if token[0] in "@#!":
         return _tag("span", [shown], css="mention")
     return _link(mrkdwn.decode_entities(token.partition("|")[0]), [shown])
@@ -179,7 +181,8 @@ def _rich(element: JsonObject, name_of: NameOf) -> Node:
     children = [_rich(child, name_of) for child in element.get("elements", ())]
     match kind:
         case "rich_text_preformatted":
-            return _tag("pre", children)
+            # Code is shown as it is: no emoji in it.
+            return _tag("pre", [visible.rich_text(element, name_of)])
         case "rich_text_quote":
             return _tag("blockquote", children)
         case "rich_text_list":

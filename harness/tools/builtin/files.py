@@ -1,18 +1,37 @@
 """Files of one workspace: read, list, write, edit."""
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 from harness.errors import ToolError
 from harness.tools.base import Tool, ToolContext, tool
 from harness.tools.paths import shown
-from harness.tools.uninterrupted import finished
 from harness.tools.untrusted import printable
 from harness.tools.workspace import Content, Workspace
+from harness.uninterrupted import finished
 
 WorkspaceOf = Callable[[ToolContext], Workspace]
 """Which workspace belongs to the session of a call."""
+
+
+class SessionWorkspaces:
+    """A workspace for each session, below `root`; made at its first use. Goes wherever `WorkspaceOf` goes."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def __call__(self, context: ToolContext) -> Workspace:
+        """The workspace of the session in which the call is made."""
+        return self.of_session(context.session_key)
+
+    def of_session(self, session_key: str) -> Workspace:
+        """The workspace of a session. Its folder's name tells nothing: a key may hold any characters, at any length."""
+        # surrogatepass: a platform's id is an opaque string, and the folder must never fail to be named.
+        digest = hashlib.sha256(session_key.encode(errors="surrogatepass")).hexdigest()
+        return Workspace(self.root / digest)
 
 
 def file_tools(workspace: Workspace | WorkspaceOf) -> list[Tool]:

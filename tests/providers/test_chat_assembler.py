@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from harness.errors import ProviderError
 from harness.messages import AssistantMessage, Reasoning
-from harness.providers.assembler import ChatAssembler
 from harness.providers.base import StreamItem, TextDelta, ToolCallDelta
-from harness.providers.chat_stream import close_stream, parse_chunk
+from harness.providers.chat_assembler import ChatAssembler
 from harness.providers.profiles import DEFAULT, ProviderProfile
 from harness.providers.sse import SseReader
+from harness.providers.stream import close_stream, parse_chunk
 from tests.providers.cases import ALL
 from tests.providers.test_sse import cut
 from tests.providers.wire import call, calls, delta, say, usage
@@ -44,7 +44,7 @@ def read(body: bytes, places: list[int]) -> tuple[str, str, object]:
                 shown += folding.feed(parse_chunk(payload, folding))
                 if folding.error is not None:
                     raise folding.error
-        shown += close_stream(reader, folding)
+        shown += close_stream(reader, folding, url_setting="URL")
         end: object = folding.finish(done=reader.done or reader.body is not None)
     except ProviderError as error:
         end = error.kind

@@ -5,22 +5,20 @@
 Control events (stop, recall, click) go straight to the coordinator: they never wait behind a chat's lease or queue.
 """
 
-import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, assert_never
 
-import structlog
-
 from bots.access import AccessRules
 from bots.cards.reporter import RECALLED
 from bots.cards.strings import Strings
 from bots.cards.text import language_of, strings_for
-from bots.commands import parse_command
+from bots.commands import TypedAnswer, parse_answer, parse_command
 from bots.coordination.keys import session_key
-from bots.errors import PlatformError, RateLimited
+from bots.gateway.answers import ACTIONS, Answer, Answers, Verdict
+from bots.gateway.notices import Notices
 from bots.inbound import (
     BotRemoved,
     ButtonClicked,
@@ -37,20 +35,15 @@ from bots.settings import SessionScope
 from harness.admission import CancelRequested, NothingToCancel, Origin, RemovedFromQueue
 from harness.errors import AdmissionUnavailable, Closed
 from harness.runtime import Queued, Refused, Runtime
-from harness.task_registry import TaskRegistry
-
-log = structlog.stdlib.get_logger(__name__)
 
 TOO_OLD_S: Final = 30 * 60
 """A message that arrives later than this after it was written (an outage) is not run: its moment may have passed."""
 DEDUPE_S: Final = 48 * 3600
 BOT_REMOVED: Final = "the bot was removed from the chat"
 REFUSAL_EVERY_S: Final = 20
-NOTICE_S: Final = 60.0
-"""How long a notice may wait until it fits the platform's rate limits."""
 PRIVATE_REFUSAL_EVERY_S: Final = 3600
 
-Outcome = Literal["ignored", "started", "queued", "refused", "answered", "stopped", "duplicate"]
+Outcome = Literal["ignored", "started", "queued", "refused", "answered", "stopped", "decided", "duplicate"]
 
 
 class ChatMemory(Protocol):
@@ -95,6 +88,7 @@ class Gateway:
         runtime: Runtime,
         memory: ChatMemory,
         rules: GatewayRules,
+        answers: Answers,
         *,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -102,11 +96,13 @@ class Gateway:
         self._runtime = runtime
         self._memory = memory
         self._rules = rules
+        self._answers = answers
         self._now = now
-        self._notices = TaskRegistry()
+        self._notices = Notices(platforms)
 
     async def aclose(self) -> None:
         """Drop what has not been posted yet."""
+        await self._answers.aclose()
         await self._notices.aclose()
 
     async def handle(self, event: Inbound) -> Outcome:
@@ -138,7 +134,10 @@ class Gateway:
             return "ignored"
         command = parse_command(event.text)
         address = self._address(chat, event.ref.message, sender)
-        if not await self._is_meant_for_bot(event):
+        is_meant = await self._is_meant_for_bot(event)
+        if answer := parse_answer(event.text):
+            return await self._typed(event, answer, address, is_meant=is_meant)
+        if not is_meant:
             # A stop word needs no mention where the writer has something to stop, and means nothing elsewhere. One that
             # comes long after it was written must not stop what was asked since.
             if command != "stop" or self._is_late(event):
@@ -225,7 +224,7 @@ class Gateway:
         strings = self._strings(chat)
         if not stoppable and not mine:
             if announce:
-                await self._whisper(address, strings.not_yours if running else strings.nothing_to_stop)
+                self._notices.whisper(address, strings.not_yours if running else strings.nothing_to_stop)
                 return "answered"
             return "ignored"
         stopped_at = await self._memory.note_stop(key, user.id)
@@ -233,16 +232,25 @@ class Gateway:
         for run in dropped:
             await self._runtime.cancel_task(key, run.task_id, by=user.id, reason="stop")
         if dropped:
-            await self._whisper(address, strings.queue_cleared.format(count=len(dropped)))
+            self._notices.whisper(address, strings.queue_cleared.format(count=len(dropped)))
         if running is not None and stoppable:
             await self._runtime.cancel_task(key, running.task_id, by=user.id, reason="stop")
         return "stopped"
 
     async def _click(self, event: ButtonClicked) -> Outcome:
-        chat = event.ref.chat
-        if event.user.is_bot or event.action != "stop":
+        if event.user.is_bot:
             return "ignored"
-        address = self._address(chat, event.ref.message, event.user)
+        address = self._address(event.ref.chat, event.ref.message, event.user)
+        if event.action == "stop":
+            return await self._stop_button(event, address)
+        if decision := ACTIONS.get(event.action):
+            return await self._decide(
+                Answer(event.value, decision, event.user, event.ref.chat, event.ref.message), address
+            )
+        return "ignored"
+
+    async def _stop_button(self, event: ButtonClicked, address: ReplyAddress) -> Outcome:
+        chat = event.ref.chat
         strings = self._strings(chat)
         # The button names the session: with one per person, the one who clicks is in another.
         task_id, _, scope = event.value.partition("/")
@@ -251,13 +259,41 @@ class Gateway:
         known = [*([activity.running] if activity.running else []), *activity.waiting]
         run = next((run for run in known if run.task_id == task_id), None)
         if run is None:
-            await self._whisper(address, strings.nothing_to_stop)
+            self._notices.whisper(address, strings.nothing_to_stop)
             return "answered"
         if not self._rules.access.may_stop(event.user, run.origin.requester):
-            await self._whisper(address, strings.not_yours)
+            self._notices.whisper(address, strings.not_yours)
             return "answered"
         outcome = await self._runtime.cancel_task(key, run.task_id, by=event.user.id, reason="stop")
         return "stopped" if isinstance(outcome, CancelRequested | RemovedFromQueue) else "ignored"
+
+    async def _typed(
+        self, event: MessageReceived, answer: TypedAnswer, address: ReplyAddress, *, is_meant: bool
+    ) -> Outcome:
+        """An answer to a question, typed. Without a mention it counts where its code is that of a question here."""
+        chat, sender = event.ref.chat, event.sender
+        if not is_meant and (self._is_late(event) or not await self._answers.is_about(answer.code, chat)):
+            return "ignored"
+        if not self._rules.access.may_talk(sender, chat) and not self._rules.access.is_approver(sender):
+            return await self._refuse(event, address)
+        if self._is_late(event):
+            return await self._once(event, lambda: self._say(address, self._strings(chat).too_old))
+        return await self._once(
+            event,
+            lambda: self._decide(
+                Answer(answer.code, answer.decision, sender, chat, reason=answer.reason),
+                address,
+            ),
+        )
+
+    async def _decide(self, answer: Answer, address: ReplyAddress) -> Outcome:
+        ruling = await self._answers.decide(answer)
+        if ruling.verdict == "decided":
+            return "decided"
+        platform = self._platforms[address.platform]
+        strings = strings_for(self._rules.language or ruling.language or platform.language)
+        self._notices.whisper(address, _why_not_decided(ruling.verdict, strings))
+        return "answered"
 
     async def _new(self, chat: ChatRef, user: UserRef, address: ReplyAddress) -> Outcome:
         key = self._session(chat, user)
@@ -289,7 +325,7 @@ class Gateway:
         if chat.kind == "dm" and not event.sender.external:
             key = self._session(chat, event.sender)
             if await self._memory.first_time(key, f"refused:{event.sender.user}", PRIVATE_REFUSAL_EVERY_S):
-                await self._whisper(address, self._strings(chat).no_access)
+                self._notices.whisper(address, self._strings(chat).no_access)
         return "refused"
 
     async def _once(self, event: MessageReceived, act: Callable[[], Awaitable[Outcome]]) -> Outcome:
@@ -306,13 +342,8 @@ class Gateway:
             raise
 
     async def _say(self, address: ReplyAddress, text: str) -> Outcome:
-        platform = self._platforms[address.platform]
-        self._notices.start(_told(lambda: platform.say(address, text)), "notice")
+        self._notices.say(address, text)
         return "answered"
-
-    async def _whisper(self, address: ReplyAddress, text: str) -> None:
-        platform = self._platforms[address.platform]
-        self._notices.start(_told(lambda: platform.say_privately(address, text)), "private notice")
 
     def _address(self, chat: ChatRef, message: str, user: UserRef) -> ReplyAddress:
         scope = self._session(chat, user).partition("/")[2]
@@ -332,18 +363,19 @@ class Gateway:
         return strings_for(self._rules.language or language_of(text, self._platforms[chat.platform].language))
 
 
-async def _told(write: Callable[[], Awaitable[None]]) -> None:
-    """Post a notice, waiting for its turn in the rate limits; behind the event's back, which is answered at once."""
-    try:
-        async with asyncio.timeout(NOTICE_S):
-            while True:
-                try:
-                    await write()
-                except RateLimited as error:
-                    await asyncio.sleep(error.seconds)
-                else:
-                    return
-    except TimeoutError:
-        log.warning("a notice did not fit the rate limits and was left out")
-    except PlatformError as error:
-        log.warning("a notice could not be posted", code=error.code, reason=str(error))
+def _why_not_decided(verdict: Verdict, strings: Strings) -> str:
+    match verdict:
+        case "elsewhere":
+            return strings.approval_elsewhere
+        case "not_yours":
+            return strings.approval_not_yours
+        case "late":
+            return strings.approval_decided
+        case "expired":
+            return strings.approval_expired
+        case "void":
+            return strings.approval_void
+        case "unknown" | "decided":
+            return strings.approval_unknown
+        case _:
+            assert_never(verdict)

@@ -1,19 +1,21 @@
-"""Where the bytes of one response become items: the reader of events and the assembler of chunks, put together."""
+"""Where the bytes of one response become items: the reader of events and the assembler of chunks, put together.
+
+Every wire protocol is read here; what differs between them is the assembler.
+"""
 
 import asyncio
 import json
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 import aiohttp
 import httpx2
 import orjson
 
 from harness.errors import ProviderError
-from harness.messages import JsonObject
-from harness.providers.assembler import ChatAssembler
+from harness.messages import AssistantMessage, JsonObject
 from harness.providers.base import Completed, StreamItem
 from harness.providers.sse import SseReader
 from harness.providers.wire import as_object
@@ -23,26 +25,62 @@ TRANSPORT_ERRORS: Final = (httpx2.HTTPError, httpx2.StreamError, aiohttp.ClientE
 _DRAIN_S: Final = 0.1
 
 
-class ChatStream:
+class Assembler(Protocol):
+    """Folds the chunks of one response into items and one final message. Pure, one per wire protocol.
+
+    Feed it each parsed chunk, show what `feed` returns, and stop when `error` is set or `is_over`; at the end of the
+    stream call `flush` once, then `finish`.
+    """
+
+    error: ProviderError | None
+    """The failure that a chunk reported."""
+
+    @property
+    def is_over(self) -> bool:
+        """The chunk that ends the response has come."""
+        ...
+
+    def feed(self, chunk: JsonObject) -> list[StreamItem]:
+        """What this chunk adds for the reader."""
+        ...
+
+    def expect_surrogates(self) -> None:
+        """From here on strings may hold halves of surrogate pairs."""
+        ...
+
+    def flush(self) -> list[StreamItem]:
+        """What was held back because it might have been the beginning of a tag."""
+        ...
+
+    def finish(self, *, done: bool) -> AssistantMessage:
+        """The message. `done`: the end mark of event streams was seen, or the body was whole. Raises ProviderError."""
+        ...
+
+
+class ResponseStream:
     """The items of one response, `Completed` last; raises `ProviderError` after the items that came before it.
 
     `read` gives the next bytes of the body as they arrive, b"" at its end; `broken` makes an error of what it raises.
+    `url_setting` is named when a web page comes instead of an answer.
 
     One object with a buffer, where generators within generators would say the same: those would be entered and left
     again one by one for each piece of text.
     """
 
-    __slots__ = ("_assembler", "_broken", "_error", "_items", "_over", "_read", "_reader")
+    __slots__ = ("_assembler", "_broken", "_error", "_items", "_over", "_read", "_reader", "_url_setting")
 
     def __init__(
         self,
         read: Callable[[], Awaitable[bytes]],
-        assembler: ChatAssembler,
+        assembler: Assembler,
         broken: Callable[[BaseException], ProviderError],
+        *,
+        url_setting: str,
     ) -> None:
         self._read = read
         self._assembler = assembler
         self._broken = broken
+        self._url_setting = url_setting
         self._reader = SseReader()
         self._items: deque[StreamItem] = deque()
         self._error: ProviderError | None = None
@@ -72,9 +110,12 @@ class ChatStream:
                 self._items.extend(assembler.feed(parse_chunk(payload, assembler)))
                 if assembler.error is not None:
                     raise assembler.error
-            if reader.done or not chunk:
+            ended = reader.done or assembler.is_over
+            if ended or not chunk:
                 self._over = True
-                self._items.extend(close_stream(reader, assembler))
+                # What follows an end mark, perhaps in pieces, is of no interest.
+                last = assembler.flush() if ended else close_stream(reader, assembler, url_setting=self._url_setting)
+                self._items.extend(last)
                 self._items.append(Completed(assembler.finish(done=reader.done or reader.body is not None)))
         except ProviderError as error:
             self._over = True
@@ -85,7 +126,7 @@ class ChatStream:
         if self._error is not None:
             error, self._error = self._error, None
             raise error
-        if self._reader.done:
+        if self._reader.done or self._assembler.is_over:
             # Read past the end mark to the end of the response, so that the connection can be used again.
             with suppress(TimeoutError, *TRANSPORT_ERRORS):
                 async with asyncio.timeout(_DRAIN_S):
@@ -94,7 +135,7 @@ class ChatStream:
         raise StopAsyncIteration
 
 
-def parse_chunk(payload: bytes | bytearray, assembler: ChatAssembler) -> JsonObject:
+def parse_chunk(payload: bytes | bytearray, assembler: Assembler) -> JsonObject:
     """One payload as a chunk. Raises `ProviderError` (protocol) for what is no JSON object."""
     try:
         value: object = orjson.loads(payload)
@@ -111,12 +152,12 @@ def parse_chunk(payload: bytes | bytearray, assembler: ChatAssembler) -> JsonObj
     return chunk
 
 
-def close_stream(reader: SseReader, assembler: ChatAssembler) -> list[StreamItem]:
+def close_stream(reader: SseReader, assembler: Assembler, *, url_setting: str) -> list[StreamItem]:
     """What the end of the stream sets free: a last event, a whole JSON body, text that was held back."""
     payloads: list[bytes | bytearray] = list(reader.close())
     if reader.body is not None:
         if reader.body.lstrip().startswith(b"<"):
-            raise ProviderError("empty", "The model server answered with a web page. Check OPENAI_BASE_URL.")
+            raise ProviderError("empty", f"The model server answered with a web page. Check {url_setting}.")
         payloads = [reader.body]
     items: list[StreamItem] = []
     for payload in payloads:

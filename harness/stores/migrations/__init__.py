@@ -1,0 +1,1 @@
+"""How the tables came to be, one step per file in `versions`."""

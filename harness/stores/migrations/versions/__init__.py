@@ -1,0 +1,1 @@
+"""The steps. Once released a file never changes: databases have taken it."""
