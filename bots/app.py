@@ -20,14 +20,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from bots.access import AccessRules
-from bots.cards.ledger import MemoryCardLedger
+from bots.cards.ledger import CardBook
 from bots.cards.reporter import CardReporter, Deck
 from bots.cards.text import language_of
 from bots.coordination.embedded import EmbeddedValkey
 from bots.coordination.inbox import Inbox
 from bots.coordination.redis import RedisAdmission
 from bots.coordination.shared_folder import is_shared, keep_shared
-from bots.coordination.sweeper import sweep
+from bots.coordination.sweeper import purge, sweep
 from bots.errors import PlatformError
 from bots.gateway import Gateway, GatewayRules
 from bots.gateway.answers import Answers
@@ -41,17 +41,15 @@ from bots.slack.platform import SlackPlatform
 from bots.slack.transport import SlackTransport
 from bots.telemetry import configure_logging
 from harness.admission import CancelOrder, Origin, RunInput
-from harness.engine import Engine
+from harness.assembly import engine_from
 from harness.errors import ConfigError
 from harness.gate import ApprovalGate
-from harness.limits import Limits
-from harness.providers.select import profile_from, provider_from
+from harness.providers.select import provider_from
 from harness.reporters.base import Reporter
 from harness.runtime import Runtime
-from harness.stores.memory import MemoryGrantStore, MemorySessionStore
+from harness.stores.base import Stores
 from harness.task_registry import TaskRegistry
 from harness.tools.base import by_name
-from harness.tools.executor import ToolExecutor
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -91,8 +89,12 @@ async def service(settings: Settings) -> AsyncGenerator[Service]:
         )
     # Everything that can be wrong with the settings is found before anything is started.
     provider, system = provider_from(settings), settings.system_prompt()
+    from harness.stores.sql import open_stores  # here, because a wrong setting is found sooner without it
+
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(provider.aclose)
+        database = settings.database_url.get_secret_value() if settings.database_url is not None else None
+        stores = await stack.enter_async_context(open_stores(database, settings.bots_data_dir))
         url, valkey = await _redis(settings, stack)
         admission = RedisAdmission(
             url, lease_ttl=settings.lease_ttl_s, queue_cap=settings.queue_cap, busy_policy=settings.busy_policy
@@ -112,23 +114,23 @@ async def service(settings: Settings) -> AsyncGenerator[Service]:
         rules = _rules(settings)
         shared = settings.redis_url is None or await is_shared(settings.bots_data_dir, admission)
         tools = by_name(await chat_tools(settings.bots_data_dir, rules.access, is_shared=shared))
-        executor = ToolExecutor(tools, timeout_s=settings.tool_timeout_s)
-        gate = ApprovalGate(MemoryGrantStore(), timeout_s=settings.approval_timeout_s)
-        limits = Limits.of(settings, profile_from(settings))
-        engine = Engine(provider, executor, limits, system=system, gate=gate)
+        gate = ApprovalGate(stores.grants, timeout_s=settings.approval_timeout_s)
+        engine = engine_from(settings, provider, tools, gate, system=system)
 
         def card_for(run: RunInput) -> Reporter:
             # The runtime does not exist yet when this is made, and does when it is called.
-            return _card_for(run, platforms, deck, questions, settings, runtime.obey)
+            return _card_for(run, platforms, deck, questions, settings, stores, runtime.obey)
 
         runtime = Runtime(
             engine,
-            MemorySessionStore(),
+            stores.sessions,
             admission,
             reporter_for=card_for,
             speaker_name=lambda origin: _speaker_name(origin, platforms),
+            parking=stores.parking,
+            records=stores,
         )
-        questions = Questions(platforms, MemoryCardLedger(), runtime)
+        questions = Questions(platforms, stores.cards, runtime)
         stack.push_async_callback(questions.aclose)
         answers = Answers(runtime, questions, rules.access, lambda name: name not in tools or not tools[name].read_only)
         gateway = Gateway(platforms, runtime, admission, rules, answers)
@@ -140,6 +142,7 @@ async def service(settings: Settings) -> AsyncGenerator[Service]:
             background.start(valkey.keep_alive(), "valkey")
         background.start(Inbox(url, boot_id=admission.boot_id).run(_obey(runtime)), "inbox")
         background.start(sweep(admission, runtime), "sweeper")
+        background.start(purge(stores.retention), "retention")
         background.start(questions.sweep(), "questions")
         if shared and settings.redis_url is not None:
             background.start(keep_shared(settings.bots_data_dir, admission), "shared folder")
@@ -237,16 +240,19 @@ def _card_for(
     deck: Deck,
     questions: Questions,
     settings: Settings,
+    stores: Stores,
     obey: Callable[[CancelOrder], None],
 ) -> Reporter:
     address = ReplyAddress.of(run.origin.reply_to)
     platform = platforms[address.platform]
     language = settings.language or language_of(run.prompt, platform.language)
+    book = CardBook(stores.cards, run.task_id, run.session_key, run.origin.reply_to)
     card = CardReporter(
-        platform.card(address, run.task_id, language),
+        platform.card(address, run.task_id, language, book=book),
         deck,
         on_chat_gone=lambda: obey(CancelOrder(run.task_id, "", "the chat is gone")),
         remove_on_recall=settings.recall_deletes_reply,
+        keep=lambda text: stores.tasks.show(run.task_id, text),
     )
     return AskingReporter(card, questions, address, language, remove_on_recall=settings.recall_deletes_reply)
 

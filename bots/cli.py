@@ -12,7 +12,7 @@ import uvloop
 
 from bots.settings import Settings
 from harness import __version__
-from harness.errors import ConfigError
+from harness.errors import ConfigError, StoreError
 
 USAGE = 2
 Result = TypeVar("Result")
@@ -44,7 +44,7 @@ def serve() -> None:
 
     try:
         _run(serve_until_stopped(Settings.load()))
-    except ConfigError as error:
+    except (ConfigError, StoreError) as error:
         typer.echo(f"bots: {error}", err=True)
         raise typer.Exit(USAGE) from None
 

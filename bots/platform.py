@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bots.cards.approval import QuestionView
+from bots.cards.ledger import CardBook
 from bots.cards.surface import CardSurface
 from bots.inbound import ChatRef, UserRef
 
@@ -55,8 +56,11 @@ class ChatPlatform(Protocol):
         """True once the bot knows who it is and can be reached."""
         ...
 
-    def card(self, address: ReplyAddress, task_id: str, language: str) -> CardSurface:
-        """A card that has not been posted yet; the first `show` posts it."""
+    def card(self, address: ReplyAddress, task_id: str, language: str, *, book: CardBook | None = None) -> CardSurface:
+        """The card of a task: the first `show` posts it, unless an earlier owner of the task has.
+
+        `book`: where its messages are written down; None: nowhere, so nobody finds them again.
+        """
         ...
 
     async def post_question(self, address: ReplyAddress, question: QuestionView, language: str) -> str:

@@ -232,13 +232,13 @@ class Engine:
         if replay:
             state.replayed = True
             await state.sink.emit(MessageRetracted, error.kind)
-        state.settle(self._priced(state.partial_usage))
+        state.settle(state.partial_usage)
         await state.sink.emit(ModelRetrying, attempt, delay, error.kind)
         await asyncio.sleep(delay)
 
     async def _ask(self, state: RunState, request: ModelRequest) -> AssistantMessage:
         provider = self.provider
-        state.asking = request.estimated_tokens
+        state.asking, state.price = request.estimated_tokens, price_of(self._prices, provider.model)
         if not (self.limits.stream and isinstance(provider, StreamingProvider)):
             return await self._generate(request)
         emit, pieces = state.sink.emit, state.pieces

@@ -250,7 +250,7 @@ def _plain(value: Any) -> Any:
                 "input_tokens": value.input_tokens,
                 "output_tokens": value.output_tokens,
                 "estimated": value.estimated,
-                "cost": None,
+                "cost": value.cost,
             }
         case Approval():
             return {

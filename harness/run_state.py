@@ -5,7 +5,17 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from harness.errors import StoreError
-from harness.messages import AssistantMessage, Message, Text, ToolCall, ToolResult, Usage, estimated_tokens
+from harness.messages import (
+    AssistantMessage,
+    Message,
+    SummaryMessage,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    estimated_tokens,
+)
+from harness.pricing import Price, priced
 from harness.reporters.base import EventSink
 from harness.stores.base import Change
 from harness.stores.records import CallRecord, CallState, CallStep
@@ -22,8 +32,8 @@ class RunState:
     """One run while it goes on. Owned by one asyncio task; nothing in it is shared with another run.
 
     Of the request that is under way: `asking`, its tokens by estimate; `pieces`, the text that came so far; `thought`,
-    the characters of thinking; `reported`, what the server says it used, when it says so on the way. `was_cut`: the
-    last answer ran into the model's token limit inside a call.
+    the characters of thinking; `reported`, what the server says it used, when it says so on the way; `price`, what its
+    model costs. `was_cut`: the last answer ran into the model's token limit inside a call.
 
     Of the calls under way: `running`, the message that asks for them, in the log already when `is_logged`;
     `proposals`, their rows in the journal; `verdicts` and `results` by call id; `begun`, those that may have had an
@@ -52,6 +62,7 @@ class RunState:
     asking: int = 0
     thought: int = 0
     reported: Usage | None = None
+    price: Price | None = None
     failures: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     failing: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
 
@@ -66,8 +77,12 @@ class RunState:
         written = estimated_tokens(sum(map(len, self.pieces)) + self.thought)
         if self.reported is not None:
             # The server's figures may be those of the beginning: what was written since counts as well.
-            return replace(self.reported, output_tokens=max(self.reported.output_tokens, written), estimated=True)
-        return Usage(self.asking, written, estimated=True) if written else Usage()
+            used = replace(self.reported, output_tokens=max(self.reported.output_tokens, written), estimated=True)
+        elif written:
+            used = Usage(self.asking, written, estimated=True)
+        else:
+            return Usage()
+        return priced(used, self.price)
 
     @property
     def spent(self) -> Usage:
@@ -162,4 +177,4 @@ class RunState:
 
 def tokens_of(history: Sequence[Message]) -> int:
     """The tokens that the answers of a conversation have used, requests included."""
-    return sum(message.usage.total for message in history if isinstance(message, AssistantMessage))
+    return sum(message.usage.total for message in history if isinstance(message, AssistantMessage | SummaryMessage))

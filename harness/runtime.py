@@ -32,7 +32,7 @@ from harness.admission import (
 from harness.approval import Approval, Decision
 from harness.engine import Engine
 from harness.errors import ERROR_KINDS, AdmissionUnavailable, StoreError
-from harness.events import RunError, StepTaken
+from harness.events import Event, ModelDelta, ModelEnded, RunError, StepTaken
 from harness.gate import ApprovalGate
 from harness.lease import keep_lease
 from harness.live import LiveTask
@@ -248,6 +248,10 @@ class Runtime:
         )
         live.is_known = record is not None
         await live.sink.replay(events)
+        if record is not None and begun and (partial := _unfinished_text(record.answer, events)):
+            # Pieces of text are not kept as events; what people saw last is.
+            last = events[-1]
+            await live.sink.replay([ModelDelta(run.task_id, last.seq, last.at, partial)])
         return live
 
     def _made_live(self, task: Task, reporter: Reporter) -> LiveTask:
@@ -429,6 +433,12 @@ class Runtime:
             case _:
                 pass
         return outcome
+
+
+def _unfinished_text(shown: str, events: Sequence[Event]) -> str:
+    """What was shown of the model turn that has no end among the events."""
+    whole = "\n\n".join(event.text for event in events if isinstance(event, ModelEnded) and event.text)
+    return shown.removeprefix(whole).lstrip("\n") if events and shown.startswith(whole) else ""
 
 
 def _silent(_run: RunInput) -> Reporter:

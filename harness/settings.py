@@ -69,6 +69,8 @@ class KernelSettings(BaseSettings):
     model_stream: bool = True
     model_retries: int = Field(default=2, ge=0)
     system_prompt_file: Path | None = None
+    database_url: SecretStr | None = None
+    """postgresql://user:password@host/database or sqlite:///path; a SQLite file when unset."""
     # Limits of one run; times in seconds
     run_timeout_s: Seconds = 900
     first_delta_timeout_s: Seconds = 90

@@ -1,57 +1,112 @@
-"""The card ledger in the memory of one process: for tests, and until a database is configured."""
+"""The messages of one card, written down around each post, so that whoever takes the task over finds them again."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
+import structlog
+
+from harness.errors import StoreError
+from harness.stores.base import CardLedger
 from harness.stores.records import CardRecord
 
-KEPT: Final = 10_000
+log = structlog.stdlib.get_logger(__name__)
+
+KIND: Final = "kind"
+_CARD: Final = "card"
+_GONE: Final = "gone"
 
 
-class MemoryCardLedger:
-    """`harness.stores.base.CardLedger` on a dict. `keep`: how many records; the oldest of more are forgotten.
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known of a card's messages: number and id of each that stands.
 
-    No method waits for anything, so each is atomic on its event loop.
+    `in_doubt`: the number of one that may have been posted, under an id that nobody knows. `next_part`: the first
+    number that was never used.
     """
 
-    def __init__(self, *, keep: int = KEPT) -> None:
-        self._keep = keep
-        self._cards: dict[str, CardRecord] = {}
+    messages: tuple[tuple[int, str], ...] = ()
+    in_doubt: int | None = None
+    next_part: int = 0
 
-    async def open(self, card: CardRecord) -> None:
-        """See `CardLedger`."""
-        self._cards.setdefault(card.key, card)
-        while len(self._cards) > self._keep:
-            del self._cards[next(iter(self._cards))]
 
-    async def posted(self, key: str, message_id: str) -> None:
-        """See `CardLedger`."""
-        if card := self._cards.get(key):
-            state = "open" if card.state == "opening" else card.state
-            self._cards[key] = replace(card, message_id=message_id, state=state)
+class CardBook:
+    """The pages of the ledger that belong to one card, which has a message or several, each with a number.
 
-    async def keep(self, key: str, text: str) -> None:
-        """See `CardLedger`."""
-        card = self._cards.get(key)
-        if card is not None and card.state != "closed":
-            self._cards[key] = replace(card, text=text)
+    `place`: the card's address, for whoever finds the page.
 
-    async def close(self, key: str, final: str, *, at: float, text: str | None = None) -> None:
-        """See `CardLedger`."""
-        card = self._cards.get(key)
-        if card is not None and card.state != "closed":
-            shown = card.text if text is None else text
-            self._cards[key] = replace(card, state="closed", final=final, closed_at=at, text=shown)
+    A store that does not take a page keeps nobody from reading the answer: that is logged, and the card is shown all
+    the same. `now` gives Unix seconds.
+    """
 
-    async def of_task(self, task_id: str) -> Sequence[CardRecord]:
-        """See `CardLedger`."""
-        return self._sorted(card for card in self._cards.values() if card.task_id == task_id)
+    def __init__(
+        self,
+        ledger: CardLedger,
+        task_id: str,
+        session_key: str,
+        place: Mapping[str, str],
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._ledger = ledger
+        self._task_id = task_id
+        self._session_key = session_key
+        self._place = {**place, KIND: _CARD}
+        self._now = now
+        self._written: set[int] = set()
 
-    async def unfinished(self, *, limit: int = 1000) -> Sequence[CardRecord]:
-        """See `CardLedger`."""
-        return self._sorted(card for card in self._cards.values() if card.state != "closed")[:limit]
+    async def standing(self) -> Standing:
+        """What an earlier owner of the task has posted."""
+        try:
+            records = await self._ledger.of_task(self._task_id)
+        except StoreError:
+            log.exception("the messages of a card could not be looked up", task=self._task_id)
+            return Standing()
+        cards = {_part(record): record for record in records if record.place.get(KIND) == _CARD}
+        standing = {part: record for part, record in sorted(cards.items()) if record.final != _GONE}
+        self._written = set(standing)
+        return Standing(
+            tuple((part, record.message_id) for part, record in standing.items() if record.message_id),
+            next((part for part, record in standing.items() if not record.message_id), None),
+            max(cards, default=-1) + 1,
+        )
 
-    @staticmethod
-    def _sorted(cards: Iterable[CardRecord]) -> list[CardRecord]:
-        return sorted(cards, key=lambda card: (card.opened_at, card.key))
+    async def opening(self, part: int) -> None:
+        """A message is about to be posted."""
+        record = CardRecord(self._key(part), self._task_id, self._session_key, self._now(), self._place)
+        self._written.add(part)
+        try:
+            await self._ledger.open(record)
+        except StoreError:
+            log.exception("a card could not be written down", task=self._task_id)
+
+    async def posted(self, part: int, message: str) -> None:
+        """It stands, under this id."""
+        try:
+            await self._ledger.posted(self._key(part), message)
+        except StoreError:
+            log.exception("a card could not be written down", task=self._task_id)
+
+    async def closed(self, final: str) -> None:
+        """The whole card shows its last state."""
+        await self._close(final, sorted(self._written))
+
+    async def gone(self, *parts: int) -> None:
+        """These messages are deleted, or given up for others; all of them when none is named."""
+        await self._close(_GONE, parts or sorted(self._written))
+
+    async def _close(self, final: str, parts: Iterable[int]) -> None:
+        try:
+            for part in parts:
+                self._written.discard(part)
+                await self._ledger.close(self._key(part), final, at=self._now())
+        except StoreError:
+            log.exception("the end of a card could not be written down", task=self._task_id)
+
+    def _key(self, part: int) -> str:
+        return f"{_CARD}:{self._task_id}/{part}"
+
+
+def _part(record: CardRecord) -> int:
+    return int(record.key.rpartition("/")[2])

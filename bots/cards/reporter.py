@@ -17,6 +17,7 @@ from bots.cards.surface import CardSurface, Priority
 from bots.cards.throttle import FIRST_TEXT_CHARS, CardThrottle
 from bots.cards.view import CardView, Phase, fold, with_text
 from bots.errors import ChatGone, MessageGone, NotAuthorised, PlatformError, RateLimited, Refused, Unavailable
+from harness.errors import StoreError
 from harness.events import Event, ModelDelta, TaskStateChanged
 from harness.status import TaskStatus
 from harness.task_registry import TaskRegistry
@@ -63,6 +64,7 @@ class CardReporter:
     """Reporter and card of one task.
 
     `on_chat_gone` is called once when nothing can be written to the chat any more: the task should stop.
+    `keep`: writes down the text that people are about to see, before they see it.
     `remove_on_recall`: delete the card instead of showing it as canceled when the request was deleted.
     """
 
@@ -73,12 +75,15 @@ class CardReporter:
         *,
         on_chat_gone: Callable[[], None] | None = None,
         remove_on_recall: bool = False,
+        keep: Callable[[str], Awaitable[None]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._surface = surface
         self._deck = deck
         self._on_chat_gone = on_chat_gone
         self._remove_on_recall = remove_on_recall
+        self._keep = keep
+        self._kept = ""
         self._clock = clock
         self._view = CardView()
         self._more_text: list[str] = []
@@ -162,6 +167,7 @@ class CardReporter:
                     if view.phase.is_final:
                         # The place is kept, so the final view still comes before the cards behind this one.
                         continue
+                    await self._keep_text(view)
                     await self._surface.show(view, self._priority(view))
             except (RateLimited, Unavailable) as error:
                 failures += 1
@@ -215,6 +221,19 @@ class CardReporter:
             if self._recalled and self._shown is None:
                 raise _Pointless
             yield
+
+    async def _keep_text(self, view: CardView) -> None:
+        if self._keep is None or (text := view.text) == self._kept:
+            return
+        self._kept = text
+        try:
+            await self._keep(text)
+        except StoreError as error:
+            # The person reads the answer all the same; only a crash now would show less of it.
+            kind = type(error).__name__
+            if kind not in self._logged:
+                self._logged.add(kind)
+                log.exception("what a card shows could not be written down", task=view.task_id)
 
     def _back_off(self, view: CardView) -> None:
         """Write nothing for a while, and this view never again: it would be refused again."""

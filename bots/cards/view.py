@@ -215,6 +215,9 @@ def _ended(row: ToolRow, event: ToolEnded) -> ToolRow:
 
 
 def _finished(view: CardView, event: RunEnded) -> CardView:
+    if len(event.answer) > len(view.text):
+        # A run that somebody else has worked on: not all of its pieces were seen here.
+        view = replace(view, pieces=Pieces().append(event.answer))
     return replace(
         view,
         phase=_PHASE_OF_STATUS[event.status],

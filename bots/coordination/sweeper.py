@@ -3,17 +3,21 @@
 import asyncio
 import random
 import secrets
+import time
 from typing import Final, Protocol
 
 import structlog
 
 from harness.admission import Lease, RunInput
-from harness.errors import AdmissionUnavailable
+from harness.errors import AdmissionUnavailable, StoreError
+from harness.stores.base import Retention
 
 log = structlog.stdlib.get_logger(__name__)
 
 EVERY_S: Final = 2.0
 BATCH: Final = 20
+KEEP_S: Final = 30 * 24 * 3600.0
+"""How long a conversation is kept after its last use."""
 
 
 class Orphans(Protocol):
@@ -35,6 +39,10 @@ class Adopter(Protocol):
         """Start a run that nobody has worked on; end one that was begun as interrupted."""
         ...
 
+    async def sweep(self) -> None:
+        """See to runs that wait for people."""
+        ...
+
 
 async def sweep(orphans: Orphans, adopter: Adopter, *, every_s: float = EVERY_S) -> None:
     """Look for orphans until canceled."""
@@ -47,5 +55,20 @@ async def sweep(orphans: Orphans, adopter: Adopter, *, every_s: float = EVERY_S)
                     run, lease, begun = claimed
                     log.warning("took over a run", task=run.task_id, begun=begun)
                     await adopter.take_over(run, lease, begun=begun)
+            await adopter.sweep()
         except AdmissionUnavailable:
             continue
+        except StoreError as error:
+            log.warning("what dead replicas left could not be seen to", reason=str(error))
+
+
+async def purge(retention: Retention, *, every_s: float = 24 * 3600.0, keep_s: float = KEEP_S) -> None:
+    """Delete what is older than `keep_s`, now and then again every `every_s`, until canceled."""
+    while True:
+        try:
+            gone = await retention.purge(before=time.time() - keep_s)
+        except StoreError as error:
+            log.warning("old conversations could not be deleted", reason=str(error))
+        else:
+            log.info("old conversations deleted", count=gone)
+        await asyncio.sleep(every_s)

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
+from bots.cards.ledger import CardBook
 from bots.cards.strings import Strings
 from bots.cards.surface import Priority
 from bots.cards.view import CardView, Phase
@@ -24,6 +25,7 @@ class _Posted:
 
     ts: str
     shown: SlackMessage | None
+    part: int
 
 
 @dataclass(slots=True)
@@ -43,17 +45,27 @@ class SlackCard:
     """The `CardSurface` of one task in edit mode.
 
     A view that is longer than a message takes several; `show` writes them in order and stops at the first failure, and
-    the next call goes on from there.
+    the next call goes on from there. `book`: where the messages are written down, and where those are found that an
+    earlier owner of the task has posted.
     """
 
     def __init__(
-        self, client: SlackClient, address: ReplyAddress, task_id: str, *, strings: Strings, model: str
+        self,
+        client: SlackClient,
+        address: ReplyAddress,
+        task_id: str,
+        *,
+        strings: Strings,
+        model: str,
+        book: CardBook | None = None,
     ) -> None:
         self._client = client
         self._address = address
         self._task_id = task_id
         self._strings = strings
         self._model = model
+        self._book = book
+        self._is_restored = book is None
         self._messages: list[_Posted] = []
         self._stale: list[str] = []
         self._doubt: _Doubt | None = None
@@ -82,7 +94,9 @@ class SlackCard:
     async def turn(self, priority: Priority) -> AsyncGenerator[None]:
         """See `CardSurface`. The channel's line is joined for the first post; later ones take their turn in `show`."""
         if self._place is None:
+            # Before anything is waited for: cards come in the order in which they first asked.
             self._place = self._client.place()
+        await self._restore()
         if self._doubt is not None and self._doubt.is_open:
             # Here, so that nobody waits for our look-up, which may take as long as the post that broke.
             await self._look_up()
@@ -98,6 +112,7 @@ class SlackCard:
 
     async def show(self, view: CardView, priority: Priority) -> None:
         """See `CardSurface`."""
+        await self._restore()
         messages = self._render(view)
         ends_long = view.phase.is_final and len(messages) > 1
         if not self._messages:
@@ -109,11 +124,18 @@ class SlackCard:
             await self._write(index, messages[index], priority)
         while len(self._messages) > len(messages):
             await self._client.delete(self._address.chat, self._messages[-1].ts)
-            self._messages.pop()
+            surplus = self._messages.pop()
+            if self._book is not None:
+                await self._book.gone(surplus.part)
+        if self._book is not None and view.phase.is_final:
+            await self._book.closed(view.phase.value)
 
     async def repost(self, view: CardView) -> None:
         """See `CardSurface`. The old messages are deleted as far as Slack allows it; may be called again."""
+        await self._restore()
         if not self._reposting:
+            if self._book is not None:
+                await self._book.gone()
             self._stale += self.messages
             self._messages = []
             self._reposting = True
@@ -128,6 +150,7 @@ class SlackCard:
 
     async def remove(self) -> None:
         """See `CardSurface`. May be called again after a failure."""
+        await self._restore()
         if self._doubt is not None:
             await self._look_up()
         self._stale += self.messages
@@ -135,6 +158,8 @@ class SlackCard:
         while self._stale:
             await self._client.delete(self._address.chat, self._stale[-1])
             self._stale.pop()
+        if self._book is not None:
+            await self._book.gone()
 
     def _render(self, view: CardView) -> list[SlackMessage]:
         stop_value = f"{self._task_id}/{self._address.scope}"
@@ -177,6 +202,8 @@ class SlackCard:
         if doubt is not None and doubt.undecided >= _STANDING_AT_MOST:
             raise Unavailable("chat.postMessage: sent twice, and Slack does not say what arrived", ambiguous=True)
         mark = doubt.mark if doubt is not None else Mark(self._task_id, self._next_part)
+        if self._book is not None:
+            await self._book.opening(mark.part)
         try:
             ts = await self._client.post(
                 self._address.chat,
@@ -194,7 +221,7 @@ class SlackCard:
             if error.ambiguous:
                 self._doubt = _Doubt(mark, doubt.undecided if doubt is not None else 0)
             raise
-        self._adopt(ts, message)
+        await self._adopt(ts, message, mark)
 
     async def _look_up(self) -> bool:
         """Look for the post whose fate is not known; True when it stands on Slack.
@@ -213,7 +240,7 @@ class SlackCard:
             # We may post here and not read: nobody will ever say.
             ts = None
         if ts:
-            self._adopt(ts, None)
+            await self._adopt(ts, None, doubt.mark)
             return True
         if ts is None and doubt.is_open:
             doubt.undecided += 1
@@ -226,10 +253,24 @@ class SlackCard:
         except (RateLimited, Unavailable):
             return False
 
-    def _adopt(self, ts: str, shown: SlackMessage | None) -> None:
-        self._messages.append(_Posted(ts, shown))
-        self._next_part += 1
+    async def _adopt(self, ts: str, shown: SlackMessage | None, mark: Mark) -> None:
+        self._messages.append(_Posted(ts, shown, mark.part))
+        self._next_part = mark.part + 1
         self._doubt = None
+        if self._book is not None:
+            await self._book.posted(mark.part, ts)
+
+    async def _restore(self) -> None:
+        """Know the messages that an earlier owner of the task has posted, the first time that anything is asked."""
+        if self._is_restored or self._book is None:
+            return
+        standing = await self._book.standing()
+        self._messages = [_Posted(ts, None, part) for part, ts in standing.messages]
+        self._next_part = standing.next_part
+        if standing.in_doubt is not None:
+            self._next_part = standing.in_doubt
+            self._doubt = _Doubt(Mark(self._task_id, standing.in_doubt))
+        self._is_restored = True
 
     async def _delete_stale(self) -> None:
         for ts in list(self._stale):

@@ -10,6 +10,7 @@ import aiohttp
 import structlog
 
 from bots.cards.approval import QuestionView
+from bots.cards.ledger import CardBook
 from bots.cards.text import strings_for
 from bots.cards.throttle import RateBudget
 from bots.errors import MessageGone, NotAuthorised, PlatformError, RateLimited, Refused, Unavailable
@@ -118,9 +119,10 @@ class SlackPlatform:
         if self._session is not None:
             await self._session.close()
 
-    def card(self, address: ReplyAddress, task_id: str, language: str) -> SlackCard:
+    def card(self, address: ReplyAddress, task_id: str, language: str, *, book: CardBook | None = None) -> SlackCard:
         """See `ChatPlatform`."""
-        return SlackCard(self.client, address, task_id, strings=strings_for(language), model=self._model)
+        strings = strings_for(language)
+        return SlackCard(self.client, address, task_id, strings=strings, model=self._model, book=book)
 
     async def post_question(self, address: ReplyAddress, question: QuestionView, language: str) -> str:
         """See `ChatPlatform`. Stands in line with the cards, and takes what is kept free for finals."""

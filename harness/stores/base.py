@@ -323,3 +323,23 @@ class Records(UnitOfWork, Protocol):
     def journal(self) -> Journal:
         """The calls that it made."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """Every store of one database; `Records` among other things."""
+
+    sessions: SessionStore
+    index: SessionIndex
+    grants: GrantStore
+    parking: ParkingStore
+    tasks: TaskStore
+    traces: TraceStore
+    journal: Journal
+    cards: CardLedger
+    retention: Retention
+    unit: UnitOfWork
+
+    async def commit(self, *changes: Change) -> None:
+        """Several changes as one; see `UnitOfWork`."""
+        await self.unit.commit(*changes)

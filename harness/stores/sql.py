@@ -12,19 +12,7 @@ from pathlib import Path
 
 from harness.stores.address import parse_address
 from harness.stores.approvals import SqlParkingStore
-from harness.stores.base import (
-    CardLedger,
-    Change,
-    GrantStore,
-    Journal,
-    ParkingStore,
-    Retention,
-    SessionIndex,
-    SessionStore,
-    TaskStore,
-    TraceStore,
-    UnitOfWork,
-)
+from harness.stores.base import Stores
 from harness.stores.calls import SqlJournal
 from harness.stores.cards import SqlCardLedger
 from harness.stores.database import Database, open_database
@@ -38,24 +26,10 @@ from harness.stores.writer import PATIENCE_S
 
 
 @dataclass(frozen=True, slots=True)
-class Stores:
-    """Every store of one database."""
+class SqlStores(Stores):
+    """The same, with the database that they are in."""
 
-    sessions: SessionStore
-    index: SessionIndex
-    grants: GrantStore
-    parking: ParkingStore
-    tasks: TaskStore
-    traces: TraceStore
-    journal: Journal
-    cards: CardLedger
-    retention: Retention
-    unit: UnitOfWork
     database: Database
-
-    async def commit(self, *changes: Change) -> None:
-        """Several changes as one; see `UnitOfWork`."""
-        await self.unit.commit(*changes)
 
 
 @asynccontextmanager
@@ -65,7 +39,7 @@ async def open_stores(
     *,
     now: Callable[[], float] = time.time,
     patience_s: float = PATIENCE_S,
-) -> AsyncGenerator[Stores]:
+) -> AsyncGenerator[SqlStores]:
     """The stores of a database, made or updated as needed, for as long as the context lasts.
 
     `url`: `postgresql://user:password@host/database`, `sqlite:///path` or `sqlite:///:memory:`; None = the SQLite file
@@ -76,7 +50,7 @@ async def open_stores(
     """
     async with open_database(parse_address(url, data_dir), patience_s=patience_s) as database:
         sessions = SqlSessionStore(database, now)
-        yield Stores(
+        yield SqlStores(
             sessions=sessions,
             index=sessions,
             grants=SqlGrantStore(database),

@@ -13,9 +13,8 @@ from harness.errors import InvalidTransition, StaleFence, StoreError
 from harness.events import ModelDelta, RunEnded, RunError, RunStarted, StepTaken, TaskStateChanged
 from harness.messages import AssistantMessage, Text, ToolCall, Usage, UserMessage
 from harness.status import StopReason, TaskStatus
-from harness.stores.base import CardLedger
+from harness.stores.base import CardLedger, Stores
 from harness.stores.records import CALL_STEPS, CallRecord, CallState, CallStep, CardRecord, TaskRecord, TaskStep
-from harness.stores.sql import Stores
 from harness.task import TRANSITIONS
 from harness.testing.store_suite import MANY, NOW, a_run, refused
 

@@ -9,9 +9,8 @@ from harness.errors import InvalidTransition, StoreError, VersionConflict
 from harness.events import ModelDelta, StepTaken
 from harness.messages import AssistantMessage, ToolResult, UserMessage
 from harness.status import TaskStatus
-from harness.stores.base import AppendMessages, Change
+from harness.stores.base import AppendMessages, Change, Stores
 from harness.stores.records import CallStep, TaskStep
-from harness.stores.sql import Stores
 from harness.testing.record_suite import CardSuite, a_call, a_task
 from harness.testing.store_suite import NOW, a_parked_run, a_run, refused
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bots.cards.ledger import MemoryCardLedger
+from tests.cards.memory_ledger import MemoryCardLedger
 from harness.stores.base import CardLedger
 from harness.testing.record_suite import CardSuite
 

@@ -47,5 +47,5 @@ def test_secrets_cannot_be_printed() -> None:
     secrets = {
         name for name, field in Settings.model_fields.items() if SecretStr in getattr(field.annotation, "__args__", ())
     }
-    assert {"openai_api_key", "anthropic_api_key", "slack_bot_token", "slack_signing_secret"} == secrets
+    assert {"openai_api_key", "anthropic_api_key", "database_url", "slack_bot_token", "slack_signing_secret"} == secrets
     assert "hidden" not in repr(Settings(_env_file=None, openai_api_key=SecretStr("hidden")))  # type: ignore[call-arg]

@@ -9,7 +9,7 @@ from typing import Any
 
 from bots.access import AccessRules
 from bots.cards.approval import QuestionView
-from bots.cards.ledger import MemoryCardLedger
+from tests.cards.memory_ledger import MemoryCardLedger
 from bots.cards.reporter import CardReporter, Deck
 from bots.cards.surface import CardSurface, Priority
 from bots.cards.view import CardView

@@ -34,6 +34,7 @@ NAMES: dict[str, tuple[str, Any]] = {
     "ANTHROPIC_MODEL": ("c", "c"),
     "MODEL_PROFILE": ("deepseek", "deepseek"),
     "MODEL_STREAM": ("false", False),
+    "DATABASE_URL": ("sqlite:///x", secret("sqlite:///x")),
     "MODEL_RETRIES": ("0", 0),
     "SYSTEM_PROMPT_FILE": ("p.md", Path("p.md")),
     "RUN_TIMEOUT_S": ("1.5", 1.5),

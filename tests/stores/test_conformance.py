@@ -2,9 +2,8 @@
 
 import pytest
 
-from harness.stores.base import CardLedger, GrantStore, ParkingStore, SessionStore
+from harness.stores.base import CardLedger, GrantStore, ParkingStore, SessionStore, Stores
 from harness.stores.memory import MemoryGrantStore, MemoryParkingStore, MemorySessionStore
-from harness.stores.sql import Stores
 from harness.testing.record_suite import RecordSuite
 from harness.testing.store_suite import GrantSuite, ParkingSuite, SessionSuite
 from harness.testing.whole_suite import WholeSuite

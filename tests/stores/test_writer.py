@@ -12,11 +12,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from harness.errors import StoreError
 from harness.events import StepTaken
 from harness.messages import UserMessage
-from harness.stores.sql import Stores, open_stores
+from harness.stores.sql import SqlStores, open_stores
 from harness.stores.writer import Operation
 
 
-async def test_writers_that_gather_share_a_commit(stores: Stores) -> None:
+async def test_writers_that_gather_share_a_commit(stores: SqlStores) -> None:
     groups: list[int] = []
 
     async def note(_connection: AsyncConnection, changes: Sequence[Any]) -> Sequence[Any]:
@@ -29,7 +29,7 @@ async def test_writers_that_gather_share_a_commit(stores: Stores) -> None:
     assert len(groups) <= 2, "the first may go alone, the rest has gathered meanwhile"
 
 
-async def test_a_bug_in_one_write_is_raised_where_it_belongs(stores: Stores) -> None:
+async def test_a_bug_in_one_write_is_raised_where_it_belongs(stores: SqlStores) -> None:
     async def half(_connection: AsyncConnection, changes: Sequence[int]) -> Sequence[float]:
         return [1 / change for change in changes]
 
@@ -39,7 +39,7 @@ async def test_a_bug_in_one_write_is_raised_where_it_belongs(stores: Stores) -> 
     assert [answer for number, answer in enumerate(answers) if number != 2] == [[1.0], [0.5], [0.25]]
 
 
-async def test_a_canceled_caller_leaves_a_whole_write(stores: Stores) -> None:
+async def test_a_canceled_caller_leaves_a_whole_write(stores: SqlStores) -> None:
     session = await stores.sessions.load("s")
     writing = asyncio.create_task(stores.sessions.append(session, [UserMessage("one"), UserMessage("two")]))
     await asyncio.sleep(0)
@@ -62,7 +62,7 @@ async def test_what_waits_when_the_store_closes_is_written(tmp_path: Path) -> No
         assert await stores.sessions.load("s") == written
 
 
-async def test_a_writer_that_is_wronged_serves_the_next(stores: Stores) -> None:
+async def test_a_writer_that_is_wronged_serves_the_next(stores: SqlStores) -> None:
     async def too_few(_connection: AsyncConnection, _changes: Sequence[Any]) -> Sequence[Any]:
         return []
 
@@ -72,7 +72,7 @@ async def test_a_writer_that_is_wronged_serves_the_next(stores: Stores) -> None:
     assert await stores.traces.last_seq("t") == 1
 
 
-async def test_a_key_that_no_database_can_hold_is_refused_alone(stores: Stores) -> None:
+async def test_a_key_that_no_database_can_hold_is_refused_alone(stores: SqlStores) -> None:
     half = "half \ud83d"
     session = await stores.sessions.load("fine")
     answers = await asyncio.gather(
