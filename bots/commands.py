@@ -8,12 +8,12 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Command = Literal["stop", "new", "status", "help"]
+Command = Literal["stop", "new", "status", "help", "retry"]
 
 STOP_WORDS: Final = frozenset({"stop", "/stop", "!stop", "停止", "取消"})
 _ANSWER: Final = re.compile(r"[/!](approve|deny)(?:\s+`?([^\s`]+)`?)?(?:\s+(.*))?", re.IGNORECASE | re.DOTALL)
 _REASON_CHARS: Final = 300
-_NAMED: Final[dict[str, Command]] = {"new": "new", "status": "status", "help": "help"}
+_NAMED: Final[dict[str, Command]] = {"new": "new", "status": "status", "help": "help", "retry": "retry"}
 
 
 def parse_command(text: str) -> Command | None:

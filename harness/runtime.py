@@ -32,17 +32,18 @@ from harness.admission import (
 from harness.approval import Approval, Decision
 from harness.engine import Engine
 from harness.errors import ERROR_KINDS, AdmissionUnavailable, StoreError
-from harness.events import Event, ModelDelta, ModelEnded, RunError, StepTaken
+from harness.events import RunError, StepTaken
 from harness.gate import ApprovalGate
 from harness.lease import keep_lease
 from harness.live import LiveTask
 from harness.parking import Parking, parked_run
-from harness.reporters.base import EventSink, Reporter, SilentReporter
+from harness.reporters.base import Reporter
 from harness.run_state import RunState
 from harness.status import StopReason, TaskStatus
 from harness.stores.base import ParkedRun, ParkingStore, Records, SessionStore
 from harness.stores.memory import MemoryParkingStore
 from harness.task import Task
+from harness.task_factory import TaskFactory
 from harness.task_registry import TaskRegistry
 from harness.worker import WorkEnd, Worker
 
@@ -106,8 +107,8 @@ class Runtime:
         self._engine = engine
         self._sessions = sessions
         self._admission = admission
-        self._reporter_for = reporter_for or _silent
         self._records = records
+        self._factory = TaskFactory(records, reporter_for, now=now)
         self._now = now
         self._registry = TaskRegistry()
         self._worker = Worker(
@@ -215,7 +216,7 @@ class Runtime:
 
         Nothing is ever run again by itself: the card says what happened, and the queue moves on.
         """
-        live = self._waiting.pop(run.task_id, None) or await self._adopt(run, begun=begun)
+        live = self._waiting.pop(run.task_id, None) or await self._factory.adopted(run, begun=begun)
         if await self._parking.is_parked(run.task_id):
             # It waits for people, who may answer at any time; whoever has the last answer goes on with it.
             await self._admission.park(lease)
@@ -231,32 +232,7 @@ class Runtime:
 
     async def adopt(self, run: RunInput) -> LiveTask:
         """See `Resumer`."""
-        return await self._adopt(run, begun=True)
-
-    async def _adopt(self, run: RunInput, *, begun: bool) -> LiveTask:
-        """The task of a run that another process had, as it stands, with a reporter made from its origin.
-
-        One that was not `begun` is as good as new, whatever the process that died had written down of it.
-        """
-        if self._records is None:
-            return self._made_live(Task(run, now=self._now), self._reporter_for(run))
-        record = await self._records.tasks.get(run.task_id)
-        events = await self._records.traces.read(run.task_id)
-        live = self._made_live(
-            Task(run, status=record.status if record and begun else None, events=events, now=self._now),
-            self._reporter_for(run),
-        )
-        live.is_known = record is not None
-        await live.sink.replay(events)
-        if record is not None and begun and (partial := _unfinished_text(record.answer, events)):
-            # Pieces of text are not kept as events; what people saw last is.
-            last = events[-1]
-            await live.sink.replay([ModelDelta(run.task_id, last.seq, last.at, partial)])
-        return live
-
-    def _made_live(self, task: Task, reporter: Reporter) -> LiveTask:
-        keep = None if self._records is None else self._records.traces.append
-        return LiveTask(task, EventSink(task, reporter, keep), self._records, now=self._now)
+        return await self._factory.adopted(run, begun=True)
 
     def resume(self, live: LiveTask, lease: Lease, parked: ParkedRun) -> None:
         """Go on with a run that was parked, or end it when it was canceled meanwhile."""
@@ -265,8 +241,10 @@ class Runtime:
     async def aclose(self, *, drain_s: float = 0.0) -> None:
         """Admit nothing more, let running tasks finish for `drain_s` seconds, then interrupt them honestly."""
         self._closing = True
-        for task_id in list(self._parking.tasks):
-            await self._parking.cancel(task_id, by="", reason=STOPPING, stop=StopReason.INTERRUPTED)
+        if self._records is None:
+            # They would be gone with the process; where they are written down, any other can go on with them.
+            for task_id in list(self._parking.tasks):
+                await self._parking.cancel(task_id, by="", reason=STOPPING, stop=StopReason.INTERRUPTED)
         try:
             async with asyncio.timeout(drain_s):
                 await self._idle.wait()
@@ -283,7 +261,7 @@ class Runtime:
 
     async def _admit(self, run: RunInput, reporter: Reporter | None) -> StartOutcome | AdmissionUnavailable:
         # Known before the answer comes: a FINISH here may hand the waiting run over before ADMIT has replied.
-        live = self._made_live(Task(run, now=self._now), reporter or self._reporter_for(run))
+        live = self._factory.new(run, reporter)
         self._waiting[run.task_id] = live
         try:
             outcome = await self._admission.admit(run, secrets.token_hex(16))
@@ -405,7 +383,7 @@ class Runtime:
         """Start the next run of the session, which is ours now, and tell the others their new position."""
         if handover.next is not None:
             run, lease = handover.next
-            live = self._waiting.pop(run.task_id, None) or await self._adopt(run, begun=False)
+            live = self._waiting.pop(run.task_id, None) or await self._factory.adopted(run, begun=False)
             self._launch(live, lease)
             if self._closing:
                 live.task.cancel(STOPPING, stop=StopReason.INTERRUPTED)
@@ -424,7 +402,7 @@ class Runtime:
                 if not await self._parking.cancel(task_id, by=by, reason=reason):
                     self.obey(CancelOrder(task_id, by, reason))
             case RemovedFromQueue(removed=run, waiting=waiting):
-                live = self._waiting.pop(run.task_id, None) or await self._adopt(run, begun=False)
+                live = self._waiting.pop(run.task_id, None) or await self._factory.adopted(run, begun=False)
                 if live.task.status is None:
                     live.task.step(TaskStatus.QUEUED)
                 live.task.stopped_by, live.task.cancel_reason = by, reason
@@ -433,13 +411,3 @@ class Runtime:
             case _:
                 pass
         return outcome
-
-
-def _unfinished_text(shown: str, events: Sequence[Event]) -> str:
-    """What was shown of the model turn that has no end among the events."""
-    whole = "\n\n".join(event.text for event in events if isinstance(event, ModelEnded) and event.text)
-    return shown.removeprefix(whole).lstrip("\n") if events and shown.startswith(whole) else ""
-
-
-def _silent(_run: RunInput) -> Reporter:
-    return SilentReporter()

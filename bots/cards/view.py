@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, assert_never
 
-from harness.errors import ErrorKind
+from harness.errors import ERROR_KINDS, ErrorKind
 from harness.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -142,6 +142,13 @@ class CardView:
     def text(self) -> str:
         """The answer so far, exactly as the model wrote it, turns separated by a blank line."""
         return str(self.pieces)
+
+    @property
+    def can_retry(self) -> bool:
+        """Whether it makes sense to ask for the same once more."""
+        if self.phase is Phase.FAILED:
+            return self.error is not None and ERROR_KINDS[self.error].offer_retry
+        return self.phase in (Phase.INTERRUPTED, Phase.TIMED_OUT)
 
     @property
     def seconds(self) -> float:

@@ -33,7 +33,7 @@ from bots.inbound import (
 from bots.platform import ChatPlatform, ReplyAddress
 from bots.settings import SessionScope
 from harness.admission import CancelRequested, NothingToCancel, Origin, RemovedFromQueue
-from harness.errors import AdmissionUnavailable, Closed
+from harness.errors import AdmissionUnavailable, Closed, StoreError
 from harness.runtime import Queued, Refused, Runtime
 
 TOO_OLD_S: Final = 30 * 60
@@ -107,6 +107,13 @@ class Gateway:
 
     async def handle(self, event: Inbound) -> Outcome:
         """Pass one event through the gate; the word says what became of it."""
+        try:
+            return await self._routed(event)
+        except StoreError as error:
+            # Nothing of it was done: it has to be delivered again, like anything that cannot be admitted.
+            raise AdmissionUnavailable(str(error)) from error
+
+    async def _routed(self, event: Inbound) -> Outcome:
         match event:
             case MessageReceived():
                 return await self._message(event)
@@ -154,6 +161,9 @@ class Gateway:
                 return await self._once(event, lambda: self._new(chat, sender, address))
             case "status":
                 return await self._once(event, lambda: self._status(chat, sender, address))
+            case "retry":
+                key = self._session(chat, sender)
+                return await self._once(event, lambda: self._retry(key, "", sender, address))
             case _:
                 return await self._start(event, address)
 
@@ -243,6 +253,11 @@ class Gateway:
         address = self._address(event.ref.chat, event.ref.message, event.user)
         if event.action == "stop":
             return await self._stop_button(event, address)
+        if event.action == "retry":
+            if not self._rules.access.may_talk(event.user, event.ref.chat):
+                return "refused"
+            task_id, key = _named_by(event)
+            return await self._retry(key, task_id, event.user, address)
         if decision := ACTIONS.get(event.action):
             return await self._decide(
                 Answer(event.value, decision, event.user, event.ref.chat, event.ref.message), address
@@ -252,9 +267,7 @@ class Gateway:
     async def _stop_button(self, event: ButtonClicked, address: ReplyAddress) -> Outcome:
         chat = event.ref.chat
         strings = self._strings(chat)
-        # The button names the session: with one per person, the one who clicks is in another.
-        task_id, _, scope = event.value.partition("/")
-        key = f"{session_key(chat.platform, chat.tenant, chat.chat)}{scope}"
+        task_id, key = _named_by(event)
         activity = await self._runtime.activity(key)
         known = [*([activity.running] if activity.running else []), *activity.waiting]
         run = next((run for run in known if run.task_id == task_id), None)
@@ -266,6 +279,26 @@ class Gateway:
             return "answered"
         outcome = await self._runtime.cancel_task(key, run.task_id, by=event.user.id, reason="stop")
         return "stopped" if isinstance(outcome, CancelRequested | RemovedFromQueue) else "ignored"
+
+    async def _retry(self, key: str, task_id: str, user: UserRef, address: ReplyAddress) -> Outcome:
+        """Run the last request of a conversation once more; `task_id` "" = whichever that is."""
+        outcome = await self._runtime.retry(key, user.id, task_id=task_id)
+        strings = self._strings(ChatRef(address.platform, address.tenant, address.chat, address.thread))
+        match outcome:
+            case None:
+                self._notices.whisper(address, strings.nothing_to_retry)
+                return "answered"
+            case Refused(reason="closed"):
+                raise Closed("shutting down")
+            case Refused(reason="full" | "busy"):
+                self._notices.whisper(address, strings.busy)
+                return "refused"
+            case Refused():
+                return "duplicate"
+            case Queued():
+                return "queued"
+            case _:
+                return "started"
 
     async def _typed(
         self, event: MessageReceived, answer: TypedAnswer, address: ReplyAddress, *, is_meant: bool
@@ -379,3 +412,10 @@ def _why_not_decided(verdict: Verdict, strings: Strings) -> str:
             return strings.approval_unknown
         case _:
             assert_never(verdict)
+
+
+def _named_by(event: ButtonClicked) -> tuple[str, str]:
+    """Task and session that the button of a card names: with a session per person, who clicks is in another one."""
+    task_id, _, scope = event.value.partition("/")
+    chat = event.ref.chat
+    return task_id, f"{session_key(chat.platform, chat.tenant, chat.chat)}{scope}"

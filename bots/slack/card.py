@@ -162,8 +162,8 @@ class SlackCard:
             await self._book.gone()
 
     def _render(self, view: CardView) -> list[SlackMessage]:
-        stop_value = f"{self._task_id}/{self._address.scope}"
-        return render(view, model=self._model, strings=self._strings, stop_value=stop_value)
+        value = f"{self._task_id}/{self._address.scope}"
+        return render(view, model=self._model, strings=self._strings, value=value)
 
     async def _write(self, index: int, message: SlackMessage, priority: Priority) -> None:
         """Make the message with this number show this; one that is missing is the next one, and posted."""

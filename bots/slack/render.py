@@ -1,7 +1,7 @@
 """A card's view as Slack messages. Pure: the same view gives the same messages.
 
 The first message carries the state and the tools, every one a share of the answer, the last one notice, footer and
-the Stop button. Blocks are built from our own state each time, never from what Slack sends back: that is escaped.
+the button. Blocks are built from our own state each time, never from what Slack sends back: that is escaped.
 """
 
 from collections import Counter
@@ -19,6 +19,7 @@ from bots.slack.sanitise import clip, harmless, size
 Block = Mapping[str, object]
 
 STOP_ACTION: Final = "stop"
+RETRY_ACTION: Final = "retry"
 _ROWS_SHOWN: Final = 10
 """Calls of tools with a line of their own; older ones are counted in one line."""
 _ROW_SIZE: Final = 250
@@ -33,8 +34,8 @@ class SlackMessage:
     text: str
 
 
-def render(view: CardView, *, model: str, strings: Strings, stop_value: str = "") -> list[SlackMessage]:
-    """The messages that show this view, at least one. `stop_value` is what the Stop button carries."""
+def render(view: CardView, *, model: str, strings: Strings, value: str = "") -> list[SlackMessage]:
+    """The messages that show this view, at least one. `value` is what its button carries, Stop or Retry."""
     parts = [part for part in split(view.text, MARKDOWN_BUDGET, size) if part.text.strip()]
     texts: list[Part | None] = [*parts] or [None]
     state = state_line(view, strings)
@@ -49,23 +50,25 @@ def render(view: CardView, *, model: str, strings: Strings, stop_value: str = ""
         if part is not None:
             blocks.append({"type": "markdown", "text": harmless(part.text)})
         if index == last:
-            blocks += _closing_blocks(view, model=model, strings=strings, stop_value=stop_value or view.task_id)
+            blocks += _closing_blocks(view, model=model, strings=strings, value=value or view.task_id)
         messages.append(SlackMessage(blocks, _notification(part, state)))
     return messages
 
 
-def _closing_blocks(view: CardView, *, model: str, strings: Strings, stop_value: str) -> list[Block]:
+def _closing_blocks(view: CardView, *, model: str, strings: Strings, value: str) -> list[Block]:
     lines = (notice_line(view, strings), footer_line(view, model, strings))
     blocks: list[Block] = [_context(clip(line, CONTEXT_TEXT)) for line in lines if line]
-    if not view.phase.is_final and 0 < len(stop_value) <= BUTTON_VALUE:
-        button = {
-            "type": "button",
-            "action_id": STOP_ACTION,
-            "text": {"type": "plain_text", "text": strings.stop[:BUTTON_TEXT], "emoji": False},
-            "value": stop_value,
-        }
-        blocks.append({"type": "actions", "elements": [button]})
+    if 0 < len(value) <= BUTTON_VALUE:
+        if not view.phase.is_final:
+            blocks.append(_button(STOP_ACTION, strings.stop, value))
+        elif view.can_retry:
+            blocks.append(_button(RETRY_ACTION, strings.retry, value))
     return blocks
+
+
+def _button(action: str, label: str, value: str) -> Block:
+    text = {"type": "plain_text", "text": label[:BUTTON_TEXT], "emoji": False}
+    return {"type": "actions", "elements": [{"type": "button", "action_id": action, "text": text, "value": value}]}
 
 
 def _tool_blocks(rows: Sequence[ToolRow], strings: Strings) -> list[Block]:

@@ -2,16 +2,18 @@
 
 Nothing of ours is replaced. The service is reached the vendor's way only: signed HTTP in, Web API out. Times are
 injected by settings: the vendor's tiers and our share of them are both scaled, so that seconds become milliseconds.
+A test that stops or breaks the service has one of its own (`bed`); the others share one (`tests.e2e.standing`).
 """
 
 import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +33,16 @@ STATES = ("Thinking", "Running", "Queued", "Done", "Canceled", "Failed", "Timed 
 
 @dataclass
 class ServiceProcess:
-    """`bots serve` as a child process."""
+    """`bots serve` as a child process; bound to no event loop, so that it may stand through many tests.
+
+    `log_from`: where in its log this test begins.
+    """
 
     env: Mapping[str, str]
     port: int
     log_path: Path
-    process: asyncio.subprocess.Process | None = None
+    process: subprocess.Popen[bytes] | None = None
+    log_from: int = 0
 
     @property
     def base_url(self) -> str:
@@ -44,15 +50,12 @@ class ServiceProcess:
 
     @property
     def log(self) -> str:
-        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+        return self.log_path.read_bytes()[self.log_from :].decode(errors="replace") if self.log_path.exists() else ""
 
     async def start(self, *, ready: bool = True) -> None:
         with self.log_path.open("ab") as out:
-            self.process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "bots",
-                "serve",
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "bots", "serve"],
                 env=dict(self.env),
                 cwd=ROOT,
                 stdout=out,
@@ -67,7 +70,7 @@ class ServiceProcess:
             end = time.monotonic() + seconds
             while time.monotonic() < end:
                 assert self.process is not None
-                assert self.process.returncode is None, f"the service ended:\n{self.log}"
+                assert self.process.poll() is None, f"the service ended:\n{self.log}"
                 with contextlib.suppress(aiohttp.ClientError):
                     async with http.get(f"{self.base_url}/readyz") as answer:
                         if answer.status == 200:
@@ -75,16 +78,23 @@ class ServiceProcess:
                 await asyncio.sleep(0.02)
         raise AssertionError(f"not ready after {seconds} s:\n{self.log}")
 
+    async def ended(self, seconds: float = 15) -> int:
+        """Wait for the end of the process, and give its exit code."""
+        assert self.process is not None
+        async with asyncio.timeout(seconds):
+            while (code := self.process.poll()) is None:
+                await asyncio.sleep(0.005)
+        return code
+
     async def stop(self, number: int = signal.SIGTERM) -> int:
         if self.process is None:
             return 0
-        if self.process.returncode is None:
-            self.process.send_signal(number)
+        self.process.send_signal(number)
         try:
-            return await asyncio.wait_for(self.process.wait(), 15)
+            return await self.ended()
         except TimeoutError:
             self.process.kill()
-            await self.process.wait()
+            self.process.wait()
             raise
 
 
@@ -95,8 +105,9 @@ class Bed:
     slack: SlackServer
     model: ScriptedModelServer
     service: ServiceProcess
+    data: Path
     expects_violations: bool = False
-    seen: dict[str, list[str]] = field(default_factory=dict)
+    files_before: frozenset[Path] = frozenset()
 
     def say(self, text: str, *, user: str = "alice", chat: str = "general", thread: str | None = None,
             mention: bool = True) -> str:  # fmt: skip
@@ -145,36 +156,62 @@ class Bed:
         """Every prompt that reached the model, in order."""
         return [request.prompt for request in self.model.requests]
 
+    def workspace_files(self) -> frozenset[Path]:
+        """Every file in any workspace, of earlier tests too."""
+        return frozenset(path for path in (self.data / "workspaces").rglob("*") if path.is_file())
+
+    def files(self) -> dict[str, str]:
+        """What this test has put into workspaces, by name."""
+        return {path.name: path.read_text() for path in self.workspace_files() - self.files_before}
+
+    def check(self) -> None:
+        """The service has broken no rule of the platform."""
+        assert self.expects_violations or self.slack.stats()["violations"] == []
+
 
 @contextlib.asynccontextmanager
 async def bed(tmp_path: Path, *, speed: float = 20.0, settings: Mapping[str, str] | None = None,
               start: bool = True, **slack: Any) -> AsyncIterator[Bed]:  # fmt: skip
     """Start everything; on leaving, stop it and check that the service broke no rule of the platform."""
     port = free_port()
-    server = SlackServer(event_urls=(f"http://127.0.0.1:{port}/slack/events",), **{"tier_scale": TIER_SCALE, **slack})
-    async with server.serving(), ScriptedModelServer(speed=speed) as model:
-        env = {
-            **{name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "TMPDIR", "LANG")},
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "SLACK_BOT_TOKEN": server.token,
-            "SLACK_SIGNING_SECRET": server.signing_secret,
-            "SLACK_API_URL": server.api_url,
-            "OPENAI_API_KEY": "sk-local-stand-in",
-            "OPENAI_BASE_URL": model.base_url,
-            "OPENAI_MODEL": "scripted",
-            "BOTS_PORT": str(port),
-            "BOTS_DATA_DIR": str(tmp_path / "data"),
-            "RATE_BUDGET": str(RATE_BUDGET),
-            "DRAIN_S": "0",
-            **(settings or {}),
-        }
-        service = ServiceProcess(env, port, tmp_path / "service.log")
-        everything = Bed(server, model, service)
+    async with around(port, speed=speed, **slack) as (server, model):
+        env = service_env(server, model, port, tmp_path / "data", settings or {})
+        everything = Bed(server, model, ServiceProcess(env, port, tmp_path / "service.log"), tmp_path / "data")
         try:
             if start:
-                await service.start()
+                await everything.service.start()
             yield everything
         finally:
-            await service.stop()
-        if not everything.expects_violations:
-            assert server.stats()["violations"] == []
+            await everything.service.stop()
+        everything.check()
+
+
+@contextlib.asynccontextmanager
+async def around(
+    port: int, *, speed: float, slack_port: int = 0, model_port: int = 0, **slack: Any
+) -> AsyncIterator[tuple[SlackServer, ScriptedModelServer]]:
+    """What stands around a service that listens on `port`: the workspace and the model."""
+    server = SlackServer(event_urls=(f"http://127.0.0.1:{port}/slack/events",), **{"tier_scale": TIER_SCALE, **slack})
+    async with server.serving(port=slack_port), ScriptedModelServer(port=model_port, speed=speed) as model:
+        yield server, model
+
+
+def service_env(
+    server: SlackServer, model: ScriptedModelServer, port: int, data: Path, settings: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment of a service between the two."""
+    return {
+        **{name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "TMPDIR", "LANG")},
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "SLACK_BOT_TOKEN": server.token,
+        "SLACK_SIGNING_SECRET": server.signing_secret,
+        "SLACK_API_URL": server.api_url,
+        "OPENAI_API_KEY": "sk-local-stand-in",
+        "OPENAI_BASE_URL": model.base_url,
+        "OPENAI_MODEL": "scripted",
+        "BOTS_PORT": str(port),
+        "BOTS_DATA_DIR": str(data),
+        "RATE_BUDGET": str(RATE_BUDGET),
+        "DRAIN_S": "0",
+        **settings,
+    }

@@ -10,6 +10,7 @@ from bots.cards.strings.en import EN
 from bots.cards.strings.zh import ZH
 from bots.playground.faults import Fault
 from tests.e2e.bed import Bed, bed
+from tests.e2e.standing import Standing
 
 ALICE = "U0ALICE0001"
 BY_ALICE: Mapping[str, str] = {"APPROVERS": f"slack:{ALICE}"}
@@ -23,12 +24,6 @@ async def question(
     return await b.card(words, thread=root, chat=chat, nth=nth)
 
 
-def files(tmp_path: Path) -> dict[str, str]:
-    """Everything in any workspace, by name."""
-    found = (tmp_path / "data" / "workspaces").rglob("*")
-    return {file.name: file.read_text() for file in found if file.is_file()}
-
-
 def private(b: Bed, chat: str = "general") -> list[tuple[str, str]]:
     """Notices that one person alone sees: who, and what."""
     return [(m["private_to"], m["text"]) for m in b.slack.messages(chat) if m["private_to"]]
@@ -40,22 +35,22 @@ def code_of(asked: Mapping[str, Any]) -> str:
     return found[1]
 
 
-async def test_a_write_waits_for_the_approver_runs_once_and_goes_on_in_the_same_card(tmp_path: Path) -> None:
-    async with bed(tmp_path, settings=BY_ALICE) as b:
+async def test_a_write_waits_for_the_approver_runs_once_and_goes_on_in_the_same_card(standing: Standing) -> None:
+    async with standing.bed(settings=BY_ALICE) as b:
         root = b.say("write notes.txt", user="bob")
         asked = await question(b, root)
         card = await b.card("Waiting for approval", thread=root)
         assert [button["action"] for button in asked["buttons"]] == BUTTONS
         for part in ("write_file", "notes.txt", "written by the scripted model", "@bob"):
             assert part in asked["text"]
-        assert files(tmp_path) == {}
+        assert b.files() == {}
         await b.slack.click("general", asked["message"], "allow_once", "alice")
         done = await b.card("Done", thread=root)
         decided = await question(b, root, "Allowed once by @alice")
         assert (done["message"], decided["message"]) == (card["message"], asked["message"])
         assert decided["buttons"] == []
         assert "notes.txt" in decided["text"]
-        assert list(files(tmp_path)) == ["notes.txt"]
+        assert list(b.files()) == ["notes.txt"]
         assert len(b.bot_messages(thread=root)) == 2
         states = b.slack.visible_history("general", asked["message"])
         assert len(states) == 2, "posted, then edited once"
@@ -75,11 +70,11 @@ async def test_without_an_answer_in_time_the_question_closes_and_the_run_goes_on
         b.say(f"!approve {code_of(asked)}", thread=root, mention=False)
         await b.until(lambda: private(b), "the notice")
         assert private(b) == [("alice", EN.approval_expired)]
-        assert files(tmp_path) == {}
+        assert b.files() == {}
 
 
-async def test_foreign_clicks_are_answered_privately_and_of_many_good_ones_one_counts(tmp_path: Path) -> None:
-    async with bed(tmp_path, settings=BY_ALICE) as b:
+async def test_foreign_clicks_are_answered_privately_and_of_many_good_ones_one_counts(standing: Standing) -> None:
+    async with standing.bed(settings=BY_ALICE) as b:
         root = b.say("write notes.txt", user="bob")
         asked = await question(b, root)
         await b.slack.click("general", asked["message"], "allow_always", "bob")
@@ -87,7 +82,7 @@ async def test_foreign_clicks_are_answered_privately_and_of_many_good_ones_one_c
         await b.until(lambda: len(private(b)) == 2, "the notices")
         assert {who for who, _ in private(b)} == {"bob", "carol"}
         assert {text for _, text in private(b)} == {EN.approval_not_yours}
-        assert files(tmp_path) == {}
+        assert b.files() == {}
         assert (await question(b, root))["buttons"]
         click = b.slack.click
         await asyncio.gather(*(click("general", asked["message"], "allow_once", "alice") for _ in range(3)))
@@ -96,11 +91,11 @@ async def test_foreign_clicks_are_answered_privately_and_of_many_good_ones_one_c
         assert [text for who, text in private(b) if who == "alice"] == [EN.approval_decided] * 2
         assert card["text"].count("write_file(") == 1
         assert len(b.model.requests) == 2
-        assert list(files(tmp_path)) == ["notes.txt"]
+        assert list(b.files()) == ["notes.txt"]
 
 
-async def test_what_ends_the_run_ends_the_question(tmp_path: Path) -> None:
-    async with bed(tmp_path, settings=BY_ALICE) as b:
+async def test_what_ends_the_run_ends_the_question(standing: Standing) -> None:
+    async with standing.bed(settings=BY_ALICE) as b:
         for how in ("stop word", "stop button", "recall"):
             root = b.say("write notes.txt")
             await question(b, root)
@@ -115,7 +110,7 @@ async def test_what_ends_the_run_ends_the_question(tmp_path: Path) -> None:
             await b.card("Canceled", thread=root)
             void = await question(b, root, "Canceled, not run")
             assert void["buttons"] == [], how
-        assert files(tmp_path) == {}
+        assert b.files() == {}
 
 
 async def test_with_the_reply_a_recall_takes_the_question_away(tmp_path: Path) -> None:
@@ -140,11 +135,11 @@ async def test_typed_answers_in_a_thread_and_in_a_direct_message(tmp_path: Path)
         b.say(f"/approve {code_of(asked).lower()}", chat="dm-alice", mention=False)
         await question(b, None, "Allowed once by @alice", chat="dm-alice")
         await b.card("Done", chat="dm-alice")
-        assert list(files(tmp_path)) == ["two.txt"]
+        assert list(b.files()) == ["two.txt"]
 
 
-async def test_a_question_in_chinese(tmp_path: Path) -> None:
-    async with bed(tmp_path, settings=BY_ALICE) as b:
+async def test_a_question_in_chinese(standing: Standing) -> None:
+    async with standing.bed(settings=BY_ALICE) as b:
         root = b.say("请 write notes.txt 谢谢", user="bob")
         asked = await question(b, root, "需要批准")
         await b.card("等待批准", thread=root)
@@ -157,8 +152,8 @@ async def test_a_question_in_chinese(tmp_path: Path) -> None:
         await b.card("完成", thread=root)
 
 
-async def test_without_approvers_nothing_can_be_written_at_all(tmp_path: Path) -> None:
-    async with bed(tmp_path) as b:
+async def test_without_approvers_nothing_can_be_written_at_all(standing: Standing) -> None:
+    async with standing.bed() as b:
         root = b.say("write notes.txt")
         card = await b.card("Done", thread=root)
         assert "write_file" in card["text"]
@@ -166,8 +161,8 @@ async def test_without_approvers_nothing_can_be_written_at_all(tmp_path: Path) -
         assert len(b.bot_messages(thread=root)) == 1
 
 
-async def test_a_permission_for_the_session_counts_although_slack_fails_to_show_it(tmp_path: Path) -> None:
-    async with bed(tmp_path, settings=BY_ALICE) as b:
+async def test_a_permission_for_the_session_counts_although_slack_fails_to_show_it(standing: Standing) -> None:
+    async with standing.bed(settings=BY_ALICE) as b:
         root = b.say("write notes.txt")
         await b.card("Waiting for approval", thread=root)
         asked = await question(b, root)
@@ -176,7 +171,7 @@ async def test_a_permission_for_the_session_counts_although_slack_fails_to_show_
         await b.slack.click("general", asked["message"], "allow_session", "alice")
         await question(b, root, "Allowed for this session")
         await b.card("Done", thread=root)
-        assert list(files(tmp_path)) == ["notes.txt"]
+        assert list(b.files()) == ["notes.txt"]
         b.say("write notes.txt", thread=root, mention=False)
         card = await b.card("Done", thread=root, nth=2)
         assert "Replaced" in card["text"]

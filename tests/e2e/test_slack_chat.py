@@ -8,6 +8,16 @@ from typing import Any
 import pytest
 
 from tests.e2e.bed import bed
+from tests.e2e.standing import Standing
+
+
+STRICT = {
+    "ADMINS": "slack:U0CAROL0001",
+    "ALLOWED_USERS": "U0ALICE0001,U0CAROL0001",
+    "QUEUE_CAP": "1",
+    "RECALL_DELETES_REPLY": "true",
+}
+"""Settings that do not touch each other, for one service that stands."""
 
 
 def markdown_of(messages: list[dict[str, Any]]) -> str:
@@ -21,8 +31,8 @@ def grows(states: list[str]) -> int:
     return sum(len(after) > len(before) for before, after in itertools.pairwise(states))
 
 
-async def test_a_mention_thinks_grows_and_is_done_with_exactly_the_models_text(tmp_path: Path) -> None:
-    async with bed(tmp_path, speed=10) as b:
+async def test_a_mention_thinks_grows_and_is_done_with_exactly_the_models_text(standing: Standing) -> None:
+    async with standing.bed(speed=10) as b:
         root = b.say("long")
         card = await b.card("Done", thread=root, seconds=30)
         states = b.slack.visible_history("general", card["message"])
@@ -35,16 +45,16 @@ async def test_a_mention_thinks_grows_and_is_done_with_exactly_the_models_text(t
         assert [m["thread"] for m in b.bot_messages()] == [root] * len(b.bot_messages())
 
 
-async def test_a_short_answer_is_one_message_with_the_very_same_text(tmp_path: Path) -> None:
-    async with bed(tmp_path) as b:
+async def test_a_short_answer_is_one_message_with_the_very_same_text(standing: Standing) -> None:
+    async with standing.bed() as b:
         root = b.say("hello")
         await b.card("Done", thread=root)
         assert markdown_of(b.bot_messages(thread=root)) == b.model.requests[0].text_sent
         assert len(b.bot_messages(thread=root)) == 1
 
 
-async def test_a_calculation_shows_a_tool_row(tmp_path: Path) -> None:
-    async with bed(tmp_path) as b:
+async def test_a_calculation_shows_a_tool_row(standing: Standing) -> None:
+    async with standing.bed() as b:
         root = b.say("calc 2*(3+4)")
         card = await b.card("Done", thread=root)
         assert "✓ `calculator(2*(3+4))`" in card["text"]
@@ -52,9 +62,9 @@ async def test_a_calculation_shows_a_tool_row(tmp_path: Path) -> None:
 
 
 async def test_deleting_the_message_during_a_long_answer_cancels_it_and_closes_the_models_request(
-    tmp_path: Path,
+    standing: Standing,
 ) -> None:
-    async with bed(tmp_path) as b:
+    async with standing.bed() as b:
         root = b.say("long")
         request = await b.request("long")
         await b.card("Running", thread=root)
@@ -69,8 +79,8 @@ async def test_deleting_the_message_during_a_long_answer_cancels_it_and_closes_t
         assert request.text_sent.startswith(shown), "the partial text stays"
 
 
-async def test_deleting_a_queued_message_removes_it(tmp_path: Path) -> None:
-    async with bed(tmp_path) as b:
+async def test_deleting_a_queued_message_removes_it(standing: Standing) -> None:
+    async with standing.bed() as b:
         root = b.say("long")
         await b.card("Running", thread=root)
         second = b.say("hello, are you there?", thread=root, mention=False)
@@ -86,8 +96,8 @@ async def test_deleting_a_queued_message_removes_it(tmp_path: Path) -> None:
         assert third
 
 
-async def test_a_stop_word_without_mention_stops_the_writers_task(tmp_path: Path) -> None:
-    async with bed(tmp_path) as b:
+async def test_a_stop_word_without_mention_stops_the_writers_task(standing: Standing) -> None:
+    async with standing.bed() as b:
         for turn, word in enumerate(["stop", "停止", "!stop"]):
             root = b.say("long")
             request = await b.request("long", nth=turn)
@@ -99,8 +109,8 @@ async def test_a_stop_word_without_mention_stops_the_writers_task(tmp_path: Path
         assert len(b.asked()) == 3, "the stop word itself is no question"
 
 
-async def test_stop_leaves_the_queue_and_a_second_stop_empties_the_writers_part_of_it(tmp_path: Path) -> None:
-    async with bed(tmp_path) as b:
+async def test_stop_leaves_the_queue_and_a_second_stop_empties_the_writers_part_of_it(standing: Standing) -> None:
+    async with standing.bed() as b:
         root = b.say("long")
         await b.card("Running", thread=root)
         b.say("long please", thread=root, mention=False)
@@ -116,8 +126,8 @@ async def test_stop_leaves_the_queue_and_a_second_stop_empties_the_writers_part_
         assert not [prompt for prompt in b.asked() if "again" in prompt]
 
 
-async def test_only_the_requester_may_stop_and_others_are_told_privately(tmp_path: Path) -> None:
-    async with bed(tmp_path) as b:
+async def test_only_the_requester_may_stop_and_others_are_told_privately(standing: Standing) -> None:
+    async with standing.bed() as b:
         root = b.say("long")
         card = await b.card("Running", thread=root)
         b.say("stop", user="bob", thread=root, mention=True)
@@ -134,16 +144,16 @@ async def test_only_the_requester_may_stop_and_others_are_told_privately(tmp_pat
         await b.card("Canceled", thread=root)
 
 
-async def test_an_administrator_may_stop_what_others_asked(tmp_path: Path) -> None:
-    async with bed(tmp_path, settings={"ADMINS": "slack:U0CAROL0001"}) as b:
+async def test_an_administrator_may_stop_what_others_asked(standing: Standing) -> None:
+    async with standing.bed(settings=STRICT) as b:
         root = b.say("long")
         await b.card("Running", thread=root)
         b.say("stop", user="carol", thread=root, mention=False)
         await b.card("Canceled", thread=root)
 
 
-async def test_five_quick_messages_in_one_thread_are_answered_in_order_and_none_is_lost(tmp_path: Path) -> None:
-    async with bed(tmp_path) as b:
+async def test_five_quick_messages_in_one_thread_are_answered_in_order_and_none_is_lost(standing: Standing) -> None:
+    async with standing.bed() as b:
         root = b.say("calc 1+1")
         for n in range(2, 6):
             b.say(f"calc {n}+{n}", thread=root, mention=True)
@@ -154,8 +164,8 @@ async def test_five_quick_messages_in_one_thread_are_answered_in_order_and_none_
         assert [prompt.rpartition("calc ")[2] for prompt in first_requests] == [f"{n}+{n}" for n in range(1, 6)]
 
 
-async def test_a_full_queue_says_so(tmp_path: Path) -> None:
-    async with bed(tmp_path, settings={"QUEUE_CAP": "1"}) as b:
+async def test_a_full_queue_says_so(standing: Standing) -> None:
+    async with standing.bed(settings=STRICT) as b:
         root = b.say("long")
         await b.card("Running", thread=root)
         b.say("one", thread=root)
@@ -176,8 +186,8 @@ async def test_reject_answers_while_busy_instead_of_queueing(tmp_path: Path) -> 
         assert len(b.asked()) == 1
 
 
-async def test_two_threads_answer_side_by_side(tmp_path: Path) -> None:
-    async with bed(tmp_path) as b:
+async def test_two_threads_answer_side_by_side(standing: Standing) -> None:
+    async with standing.bed() as b:
         slow = b.say("long")
         await b.card("Running", thread=slow)
         quick = b.say("hello", user="bob")
@@ -185,8 +195,8 @@ async def test_two_threads_answer_side_by_side(tmp_path: Path) -> None:
         assert not b.model.requests[0].done.is_set()
 
 
-async def test_a_follow_up_in_the_thread_knows_the_first_turn_and_needs_no_mention(tmp_path: Path) -> None:
-    async with bed(tmp_path) as b:
+async def test_a_follow_up_in_the_thread_knows_the_first_turn_and_needs_no_mention(standing: Standing) -> None:
+    async with standing.bed() as b:
         root = b.say("My favourite colour is green")
         await b.card("Done", thread=root)
         b.say("what did I say first?", thread=root, mention=False, user="bob")
@@ -209,8 +219,8 @@ async def test_a_direct_message_needs_no_mention_and_remembers(tmp_path: Path) -
         assert "Ada" not in other["text"]
 
 
-async def test_what_is_not_meant_for_the_bot_is_ignored(tmp_path: Path) -> None:
-    async with bed(tmp_path) as b:
+async def test_what_is_not_meant_for_the_bot_is_ignored(standing: Standing) -> None:
+    async with standing.bed() as b:
         b.say("lunch, anyone?", mention=False)
         aside = b.say("and who is in?", mention=False)
         b.say("me", thread=aside, mention=False)
@@ -224,8 +234,8 @@ async def test_what_is_not_meant_for_the_bot_is_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", ["message_first", "mention_first"])
-async def test_message_and_app_mention_are_one_request(tmp_path: Path, order: str) -> None:
-    async with bed(tmp_path, mention_order=order) as b:
+async def test_message_and_app_mention_are_one_request(standing: Standing, order: str) -> None:
+    async with standing.bed(mention_order=order) as b:
         root = b.say("hello")
         await b.card("Done", thread=root)
         b.say("", thread=root)
@@ -235,8 +245,8 @@ async def test_message_and_app_mention_are_one_request(tmp_path: Path, order: st
         assert len(b.bot_messages()) == 2, "one answer and one help text"
 
 
-async def test_new_forgets_and_status_tells(tmp_path: Path) -> None:
-    async with bed(tmp_path) as b:
+async def test_new_forgets_and_status_tells(standing: Standing) -> None:
+    async with standing.bed() as b:
         b.say("My cat is called Ada", chat="dm-alice", mention=False)
         await b.card("Done", chat="dm-alice")
         b.say("!status", chat="dm-alice", mention=False)
@@ -249,9 +259,9 @@ async def test_new_forgets_and_status_tells(tmp_path: Path) -> None:
 
 
 async def test_people_who_are_not_allowed_see_nothing_in_a_channel_and_one_line_in_a_direct_message(
-    tmp_path: Path,
+    standing: Standing,
 ) -> None:
-    async with bed(tmp_path, settings={"ALLOWED_USERS": "U0ALICE0001"}) as b:
+    async with standing.bed(settings=STRICT) as b:
         b.say("hello", user="bob")
         for _ in range(3):
             b.say("hello", user="bob", chat="dm-bob", mention=False)
@@ -263,16 +273,16 @@ async def test_people_who_are_not_allowed_see_nothing_in_a_channel_and_one_line_
         assert "not on the list" in b.texts("dm-bob")[0]
 
 
-async def test_a_recall_can_delete_the_reply_too(tmp_path: Path) -> None:
-    async with bed(tmp_path, settings={"RECALL_DELETES_REPLY": "true"}) as b:
+async def test_a_recall_can_delete_the_reply_too(standing: Standing) -> None:
+    async with standing.bed(settings=STRICT) as b:
         root = b.say("long")
         await b.card("Running", thread=root)
         b.slack.recall("general", root)
         await b.until(lambda: not b.bot_messages(), "the card to be deleted", instead=b.texts)
 
 
-async def test_deleting_the_card_ends_the_writing_and_not_the_chat(tmp_path: Path) -> None:
-    async with bed(tmp_path) as b:
+async def test_deleting_the_card_ends_the_writing_and_not_the_chat(standing: Standing) -> None:
+    async with standing.bed() as b:
         root = b.say("long")
         card = await b.card("Running", thread=root)
         b.slack.recall("general", card["message"])
@@ -294,8 +304,8 @@ async def test_the_card_speaks_chinese_when_told_so(tmp_path: Path) -> None:
         await b.card("已取消", thread=slow)
 
 
-async def test_a_message_of_another_bot_starts_nothing(tmp_path: Path) -> None:
-    async with bed(tmp_path) as b:
+async def test_a_message_of_another_bot_starts_nothing(standing: Standing) -> None:
+    async with standing.bed() as b:
         root = b.say("hello")
         await b.card("Done", thread=root)
         await b.slack.settled()

@@ -8,6 +8,7 @@ import pytest
 
 from bots.playground.faults import Fault
 from tests.e2e.bed import bed
+from tests.e2e.standing import Standing
 from tests.e2e.test_slack_chat import markdown_of
 
 SLOW = {"tier_scale": 2.0}
@@ -22,8 +23,10 @@ TROUBLE = {
 
 
 @pytest.mark.parametrize("fault", TROUBLE)
-async def test_slack_failing_on_several_first_posts_delays_the_card_by_seconds_only(tmp_path: Path, fault: str) -> None:
-    async with bed(tmp_path, speed=1) as b:
+async def test_slack_failing_on_several_first_posts_delays_the_card_by_seconds_only(
+    standing: Standing, fault: str
+) -> None:
+    async with standing.bed(speed=1) as b:
         b.slack.add_fault(Fault(method="chat.postMessage", times=3, **TROUBLE[fault]))
         root = b.say("long")
         card = await b.card("Running", thread=root, seconds=12)
@@ -84,8 +87,8 @@ async def test_refusals_of_a_full_queue_do_not_hold_up_the_cards_of_others(tmp_p
 
 
 @pytest.mark.parametrize("code", ["msg_too_long", "invalid_blocks", "an_error_of_tomorrow"])
-async def test_a_refused_edit_costs_one_try_and_the_end_is_shown(tmp_path: Path, code: str) -> None:
-    async with bed(tmp_path) as b:
+async def test_a_refused_edit_costs_one_try_and_the_end_is_shown(standing: Standing, code: str) -> None:
+    async with standing.bed() as b:
         root = b.say("long")
         await b.card("Running", thread=root)
         b.slack.add_fault(Fault(method="chat.update", error=code, times=1))
@@ -95,8 +98,8 @@ async def test_a_refused_edit_costs_one_try_and_the_end_is_shown(tmp_path: Path,
         assert b.service.log.count("card refused") == 1
 
 
-async def test_done_stands_above_a_whole_answer_only(tmp_path: Path) -> None:
-    async with bed(tmp_path, speed=40) as b:
+async def test_done_stands_above_a_whole_answer_only(standing: Standing) -> None:
+    async with standing.bed(speed=40) as b:
         b.slack.add_fault(Fault(method="chat.update", latency_ms=30, times=1000))
         root = b.say("long")
         card = await b.card("Done", thread=root, seconds=30)

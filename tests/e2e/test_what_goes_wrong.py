@@ -1,6 +1,7 @@
 """What goes wrong and what then: each promise end to end, through signed HTTP and the local Slack."""
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -19,7 +20,12 @@ from bots.playground.faults import Fault
 from bots.playground.serving import free_port
 from bots.playground.slack.delivery import sign
 from tests.e2e.bed import Bed, bed
+from tests.e2e.standing import Standing
 from tests.e2e.test_slack_chat import markdown_of
+
+
+NO_PATIENCE = {"MODEL_RETRIES": "0", "IDLE_TIMEOUT_S": "1", "FIRST_DELTA_TIMEOUT_S": "1"}
+_numbers = itertools.count(1)
 
 
 async def post(b: Bed, body: bytes, *, timestamp: str | None = None, signature: str | None = None,
@@ -46,7 +52,8 @@ async def body_of_a_mention(b: Bed) -> bytes:
     await b.slack.settled()
     bodies = [json.loads(delivery.envelope.body) for delivery in b.slack.deliverer.deliveries]
     body = next(body for body in bodies if body["event"]["type"] == "app_mention")
-    body["event"]["ts"] = body["event"]["event_ts"] = "1900000000.000100"  # a message that was never handled
+    ts = f"{1_900_000_000 + next(_numbers)}.000100"  # a message that was never handled
+    body["event"]["ts"] = body["event"]["event_ts"] = ts
     return json.dumps(body).encode()
 
 
@@ -61,8 +68,10 @@ FORGERIES = {
 }
 
 
-async def test_a_bad_signature_or_an_old_or_non_numeric_timestamp_is_401_and_nothing_happens(tmp_path: Path) -> None:
-    async with bed(tmp_path) as b:
+async def test_a_bad_signature_or_an_old_or_non_numeric_timestamp_is_401_and_nothing_happens(
+    standing: Standing,
+) -> None:
+    async with standing.bed() as b:
         body = await body_of_a_mention(b)
         for name, forgery in FORGERIES.items():
             status, answer, _ = await post(b, body, **forgery)
@@ -81,8 +90,8 @@ MALFORMED = {
 }
 
 
-async def test_a_signed_but_malformed_body_is_400(tmp_path: Path) -> None:
-    async with bed(tmp_path) as b:
+async def test_a_signed_but_malformed_body_is_400(standing: Standing) -> None:
+    async with standing.bed() as b:
         for what, body in MALFORMED.items():
             status, answer, _ = await post(b, body)
             assert (status, answer) == (400, b""), what
@@ -132,8 +141,8 @@ async def test_redis_unreachable_is_503_within_2_s_and_the_event_works_when_slac
         assert len(b.asked()) == 1
 
 
-async def test_the_same_event_again_at_once_or_later_is_one_task(tmp_path: Path) -> None:
-    async with bed(tmp_path) as b:
+async def test_the_same_event_again_at_once_or_later_is_one_task(standing: Standing) -> None:
+    async with standing.bed() as b:
         root = b.say("hello")
         event_ids = [d.envelope.event_id for d in b.slack.deliverer.deliveries]
         for _ in range(4):  # while the first one is still being worked on
@@ -149,12 +158,12 @@ async def test_the_same_event_again_at_once_or_later_is_one_task(tmp_path: Path)
         assert len(b.bot_messages()) == 1
 
 
-async def test_a_message_whose_deletion_arrives_first_never_starts(tmp_path: Path) -> None:
-    async with bed(tmp_path) as b:
+async def test_a_message_whose_deletion_arrives_first_never_starts(standing: Standing) -> None:
+    async with standing.bed() as b:
         mention = json.loads(await body_of_a_mention(b))
         ts, channel = mention["event"]["ts"], mention["event"]["channel"]
         deletion = {"type": "message", "subtype": "message_deleted", "hidden": True, "channel": channel,
-                    "channel_type": "channel", "ts": "1900000001.000100", "event_ts": "1900000001.000100",
+                    "channel_type": "channel", "ts": "1800000001.000100", "event_ts": "1800000001.000100",
                     "deleted_ts": ts}  # fmt: skip
         for event in (deletion, mention["event"]):
             status, _, _ = await post(b, json.dumps({**mention, "event": event}).encode())
@@ -166,8 +175,8 @@ async def test_a_message_whose_deletion_arrives_first_never_starts(tmp_path: Pat
         )
 
 
-async def test_a_message_deleted_at_once_leaves_no_answer(tmp_path: Path) -> None:
-    async with bed(tmp_path) as b:
+async def test_a_message_deleted_at_once_leaves_no_answer(standing: Standing) -> None:
+    async with standing.bed() as b:
         for text in ("long", "long please"):
             root = b.say(text)
             b.slack.recall("general", root)  # before anybody has replied: a plain deletion, not a tombstone
@@ -188,9 +197,8 @@ MODEL_FAILURES = {
 }
 
 
-async def test_a_model_that_fails_is_named_on_the_card_and_the_partial_text_stays(tmp_path: Path) -> None:
-    settings = {"MODEL_RETRIES": "0", "IDLE_TIMEOUT_S": "1", "FIRST_DELTA_TIMEOUT_S": "1"}
-    async with bed(tmp_path, settings=settings) as b:
+async def test_a_model_that_fails_is_named_on_the_card_and_the_partial_text_stays(standing: Standing) -> None:
+    async with standing.bed(settings=NO_PATIENCE) as b:
         for prompt, says in MODEL_FAILURES.items():
             root = b.say(prompt)
             card = await b.card("Failed", thread=root, seconds=20)
@@ -205,8 +213,8 @@ async def test_a_model_that_fails_is_named_on_the_card_and_the_partial_text_stay
             await b.card("Done", thread=root, nth=1)
 
 
-async def test_a_model_that_comes_back_is_asked_again_and_the_card_says_so(tmp_path: Path) -> None:
-    async with bed(tmp_path) as b:
+async def test_a_model_that_comes_back_is_asked_again_and_the_card_says_so(standing: Standing) -> None:
+    async with standing.bed() as b:
         b.model.set_fault({"status": 503, "times": 1})
         root = b.say("hello")
         card = await b.card("Done", thread=root)
@@ -215,8 +223,8 @@ async def test_a_model_that_comes_back_is_asked_again_and_the_card_says_so(tmp_p
         assert "asking again" not in states[-1]
 
 
-async def test_an_answer_that_breaks_off_once_is_taken_back_and_asked_for_again(tmp_path: Path) -> None:
-    async with bed(tmp_path, speed=10) as b:
+async def test_an_answer_that_breaks_off_once_is_taken_back_and_asked_for_again(standing: Standing) -> None:
+    async with standing.bed(speed=10) as b:
         b.model.set_fault({"cut_after": 30, "times": 1})
         root = b.say("hello")
         card = await b.card("Done", thread=root, seconds=20)
@@ -228,8 +236,8 @@ async def test_an_answer_that_breaks_off_once_is_taken_back_and_asked_for_again(
         assert len(b.bot_messages(thread=root)) == 1
 
 
-async def test_a_model_that_resets_the_connection_is_named_on_the_card(tmp_path: Path) -> None:
-    async with bed(tmp_path, settings={"MODEL_RETRIES": "0"}) as b:
+async def test_a_model_that_resets_the_connection_is_named_on_the_card(standing: Standing) -> None:
+    async with standing.bed(settings=NO_PATIENCE) as b:
         b.model.set_fault({"reset": True, "times": 1})
         root = b.say("hello")
         card = await b.card("Failed", thread=root)
@@ -254,9 +262,9 @@ FAULTS = {
 
 @pytest.mark.parametrize("when", ["in the middle", "at the end", "at the post"])
 async def test_slack_failing_on_an_edit_also_on_the_last_one_still_gets_the_final_text(
-    tmp_path: Path, when: str
+    standing: Standing, when: str
 ) -> None:
-    async with bed(tmp_path, speed=40) as b:
+    async with standing.bed(speed=40) as b:
         method = "chat.postMessage" if when == "at the post" else "chat.update"
         for turn, (name, fault) in enumerate(FAULTS.items()):
             if when == "at the post":
@@ -275,8 +283,8 @@ async def test_slack_failing_on_an_edit_also_on_the_last_one_still_gets_the_fina
         assert len(b.asked()) == len(FAULTS)
 
 
-async def test_slack_refusing_every_edit_gets_the_answer_as_a_new_message(tmp_path: Path) -> None:
-    async with bed(tmp_path) as b:
+async def test_slack_refusing_every_edit_gets_the_answer_as_a_new_message(standing: Standing) -> None:
+    async with standing.bed() as b:
         b.slack.add_fault(Fault(method="chat.update", error="cant_update_message", times=50))
         root = b.say("hello")
         card = await b.card("Done", thread=root)
@@ -330,6 +338,6 @@ async def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
         async with listener:
             await b.service.start(ready=False)
             assert b.service.process is not None
-            assert await asyncio.wait_for(b.service.process.wait(), 20) == 2
+            assert await b.service.ended(20) == 2
         assert "BOTS_PORT" in b.service.log
         assert "Traceback" not in b.service.log

@@ -148,7 +148,7 @@ async def test_a_broken_maker_of_reporters_takes_no_session_with_it() -> None:
     def broken(_run: RunInput) -> RecordingReporter:
         raise KeyError("no such platform")
 
-    rig.runtime._reporter_for = broken
+    rig.runtime._factory._reporter_for = broken
     with pytest.raises(KeyError):
         await rig.runtime.start("s", "go")
     task, _ = await asyncio.wait_for(rig.run("again"), 5)

@@ -19,6 +19,7 @@ from bots.slack.limits import (
 )
 from bots.slack.render import SlackMessage, render
 from bots.slack.sanitise import WORD_JOINER, clip, escape, harmless, size
+from harness.errors import ERROR_KINDS, ErrorKind
 
 
 def view(text: str = "", **fields: Any) -> CardView:
@@ -77,7 +78,7 @@ def test_the_language_is_the_one_that_is_given() -> None:
 
 
 def test_the_task_of_the_button_may_be_given() -> None:
-    (message,) = rendered(view(task_id=""), stop_value="task-2")
+    (message,) = rendered(view(task_id=""), value="task-2")
     assert of_type(message, "actions")[0]["elements"][0]["value"] == "task-2"
 
 
@@ -86,9 +87,17 @@ def test_without_a_task_there_is_no_button() -> None:
 
 
 @pytest.mark.parametrize("phase", list(Phase))
-def test_the_button_goes_with_the_final_state(phase: Phase) -> None:
+def test_a_card_offers_stop_while_it_runs_and_retry_where_that_makes_sense(phase: Phase) -> None:
     (message,) = rendered(view("text", phase=phase))
-    assert bool(of_type(message, "actions")) is not phase.is_final
+    offered = [button["action_id"] for block in of_type(message, "actions") for button in block["elements"]]
+    again = phase in (Phase.INTERRUPTED, Phase.TIMED_OUT)
+    assert offered == (["stop"] if not phase.is_final else ["retry"] if again else [])
+
+
+@pytest.mark.parametrize("kind", ERROR_KINDS)
+def test_a_failure_offers_retry_where_the_same_request_may_work_now(kind: ErrorKind) -> None:
+    (message,) = rendered(view("text", phase=Phase.FAILED, error=kind))
+    assert bool(of_type(message, "actions")) is ERROR_KINDS[kind].offer_retry
 
 
 def test_a_finished_card() -> None:

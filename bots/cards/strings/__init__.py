@@ -43,6 +43,7 @@ class Strings:
     closed: str
     not_yours: str
     nothing_to_stop: str
+    nothing_to_retry: str
     queue_cleared: str
     conversation_cleared: str
     status_idle: str

@@ -64,6 +64,7 @@ EN = Strings(
     closed="I am being restarted. Please send this again in a minute.",
     not_yours="Only the person who asked, or an administrator, can stop this.",
     nothing_to_stop="Nothing of yours is running here.",
+    nothing_to_retry="Only your own last request can be tried again, and only until the next one here.",
     queue_cleared="Your waiting messages here were removed: {count}.",
     conversation_cleared="A new conversation starts here. I have forgotten what was said before.",
     status_idle="Nothing is running here.",

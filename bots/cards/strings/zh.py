@@ -61,6 +61,7 @@ ZH = Strings(
     closed="我正在重启，请一分钟后重新发送。",
     not_yours="只有提问者或管理员可以停止。",
     nothing_to_stop="这里没有你正在运行的任务。",
+    nothing_to_retry="只能重试你自己的最后一次请求，并且要在这里的下一次请求之前。",
     queue_cleared="已移除你在这里排队的消息：{count} 条。",
     conversation_cleared="新对话开始，之前的内容我已忘记。",
     status_idle="这里没有正在运行的任务。",
