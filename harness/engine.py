@@ -23,7 +23,6 @@ from harness.events import (
     ModelReasoning,
     ModelRetrying,
     ModelStarted,
-    StepTaken,
     UsageReported,
 )
 from harness.gate import ApprovalGate
@@ -98,8 +97,8 @@ class Engine:
                     self._check_budget(state)
                 message = await self._turn(state, frame)
                 if not message.tool_calls:
+                    state.stage_step("finish", "answered")
                     await state.answered_with(message)
-                    await self._step(state, "finish", "answered")
                     return ()
                 state.tool_calls += len(message.tool_calls)
                 if state.tool_calls > self.limits.max_tool_calls:
@@ -166,7 +165,7 @@ class Engine:
         calls = message.tool_calls
         await self._executor.run(calls, state.caller, state.sink, state.results, state.verdicts, journal=state)
         for call in calls:
-            await self._step(state, "tool", call.name)
+            state.stage_step("tool", call.name)
         denials = sum(state.verdicts[call.id] not in ("", CUT_SHORT) for call in calls)
         state.denials = state.denials + denials if denials == len(calls) else 0
         if state.close_calls() > FAILURES_BEFORE_REMINDER:
@@ -182,7 +181,7 @@ class Engine:
             summary = described(state.history, mark)
             state.history.append(replace(mark, usage=usage))
             await state.log.add(state.history[-1:])
-            await self._step(state, "model", summary)
+            state.stage_step("model", summary)
         return mark is not None
 
     async def _turn(self, state: RunState, frame: ModelRequest) -> AssistantMessage:
@@ -207,9 +206,9 @@ class Engine:
         text = message.text
         state.answered.append(text)
         state.settle(message.usage)
-        await state.sink.emit(ModelEnded, text, message.tool_calls, message.finish_reason, message.usage)
-        await state.sink.emit(UsageReported, state.usage, state.usage.cost)
-        await self._step(state, "model", _summary(message))
+        state.sink.stage(ModelEnded, text, message.tool_calls, message.finish_reason, message.usage)
+        state.sink.stage(UsageReported, state.usage, state.usage.cost)
+        state.stage_step("model", _summary(message))
         return message
 
     async def _before_retry(self, state: RunState, error: ProviderError, attempt: int, elapsed: float) -> None:
@@ -280,10 +279,6 @@ class Engine:
 
     def _priced(self, usage: Usage) -> Usage:
         return priced(usage, price_of(self._prices, self.provider.model)) if self._prices else usage
-
-    async def _step(self, state: RunState, type: str, summary: str) -> None:
-        state.steps += 1
-        await state.sink.emit(StepTaken, state.steps, type, summary)
 
 
 def retry_delay(attempt: int, retry_after: float | None) -> float:

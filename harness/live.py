@@ -65,11 +65,11 @@ class LiveTask:
         await self._commit(*changes, step, event)
         await self.sink.publish(event)
 
-    def waiting(self, fence: int) -> tuple[TaskStep, TaskStateChanged]:
-        """Take the step to waiting for a person: what has to be written down for that, and then published."""
+    def waiting(self, fence: int) -> TaskStep:
+        """Take the step to waiting for a person, and stage its event: what has to be written down for that."""
         before = self.task.step(TaskStatus.WAITING_APPROVAL)
-        event = TaskStateChanged(*self.task.next_envelope(), before, TaskStatus.WAITING_APPROVAL)
-        return TaskStep(self.task.id, TaskStatus.WAITING_APPROVAL, event.at, fence), event
+        self.sink.stage(TaskStateChanged, before, TaskStatus.WAITING_APPROVAL)
+        return TaskStep(self.task.id, TaskStatus.WAITING_APPROVAL, self.now(), fence)
 
     async def end(
         self, state: RunState | None, stop: StopReason, error: RunError | None = None, *, fence: int = 0
@@ -78,6 +78,7 @@ class LiveTask:
         task = self.task
         status = STATUS_OF[stop]
         before = task.step(status)
+        staged = self.sink.take()
         changed = TaskStateChanged(*task.next_envelope(), before, status, task.cancel_reason)
         if state is None:
             fields = (status, stop, "", 0, Usage(), error, task.stopped_by)
@@ -88,7 +89,7 @@ class LiveTask:
         if not task.is_lost:
             step = TaskStep(task.id, status, end.at, fence, None, end.answer, end.usage, stop, error)
             try:
-                await self._commit(*self._made_known(before or TaskStatus.QUEUED), step, changed, end)
+                await self._commit(*self._made_known(before or TaskStatus.QUEUED), step, *staged, changed, end)
             except StaleFence:
                 # Somebody else has taken over, and shows the end.
                 task.is_lost = True
@@ -96,7 +97,7 @@ class LiveTask:
             except (StoreError, InvalidTransition):
                 # Whatever the store does: the person is told how it ended, and the session is free again.
                 log.exception("the end of a task could not be written down", task=task.id)
-        for event in (changed, end):
+        for event in (*staged, changed, end):
             await self.sink.publish(event)
         return end
 

@@ -74,14 +74,13 @@ class Parking:
     async def park(self, live: LiveTask, lease: Lease, state: RunState, parked: ParkedRun) -> None:
         """Store the run with its questions and give the lease back; `ask` comes next."""
         task = live.task
-        step, waits = live.waiting(lease.fence)
+        step = live.waiting(lease.fence)
         if live.records is None:
             await state.propose()
             await self._store.park(parked)
         else:
-            await state.propose(parked, step, waits)
+            await state.propose(parked, step)
         self._live[task.id] = live
-        await live.sink.publish(waits)
         try:
             await self._admission.park(lease)
         except AdmissionUnavailable:

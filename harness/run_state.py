@@ -1,10 +1,13 @@
 """One run while it goes on, as data: what the engine works on, and what is written down of it and when."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from harness.admission import RunInput
 from harness.errors import StoreError
+from harness.events import Event, RunStarted, StepTaken, StepType, ToolEnded
 from harness.messages import (
     AssistantMessage,
     Message,
@@ -13,6 +16,7 @@ from harness.messages import (
     ToolCall,
     ToolResult,
     Usage,
+    UserMessage,
     estimated_tokens,
 )
 from harness.pricing import Price, priced
@@ -95,11 +99,17 @@ class RunState:
         self.pieces = []
         self.asking, self.thought, self.reported = 0, 0, None
 
+    async def begin(self, message: UserMessage, run: RunInput) -> None:
+        """Write down what the person has asked, and tell that the run begins."""
+        self.sink.stage(RunStarted, run.session_key, run.prompt)
+        self.history.append(message)
+        await self._write([message])
+
     async def answered_with(self, message: AssistantMessage) -> None:
         """Write down an answer that asks for no call."""
         self.running = None  # before the await, for the same reason as in `propose`
         self.history.append(message)
-        await self.log.add([message])
+        await self._write([message])
 
     async def propose(self, *changes: Change) -> None:
         """Write down the message that asks for calls, with their rows in the journal, before any of them runs."""
@@ -107,7 +117,7 @@ class RunState:
         # Before the await: the write goes on when the run is canceled in the middle of it, and must not happen twice.
         self.is_logged = True
         try:
-            await self.log.add([self.running], *self.proposals, *changes)
+            await self._write([self.running], *self.proposals, *changes)
         except StoreError:
             self.is_logged = False
             raise
@@ -118,7 +128,7 @@ class RunState:
         self.begun.add(call.id)
         await self.log.add((), self._step(call.id, "started"))
 
-    async def after(self, call: ToolCall, result: ToolResult) -> ToolResult:
+    async def after(self, call: ToolCall, result: ToolResult, duration_ms: int) -> ToolResult:
         """See `CallJournal`. A call that has failed again and again gets a reminder with its result."""
         if result.is_error:
             key = (call.name, call.raw_arguments)
@@ -131,7 +141,8 @@ class RunState:
             if call.id not in self.begun:
                 steps.append(self._step(call.id, "started"))
             steps.append(self._step(call.id, "finished", result))
-        await self.log.add([result], *steps)
+        self.sink.stage(ToolEnded, call.id, call.name, result.content, result.is_error, duration_ms)
+        await self._write([result], *steps)
         return result
 
     def close_calls(self) -> int:
@@ -165,6 +176,26 @@ class RunState:
         message = [] if self.is_logged else [self.running]
         self._forget_calls()
         await self.log.add([*message, *results], *steps)
+
+    def stage_step(self, type: StepType, summary: str) -> None:
+        """One step of the run is behind us: told with whatever is written next."""
+        self.steps += 1
+        self.sink.stage(StepTaken, self.steps, type, summary)
+
+    async def _write(self, messages: Sequence[Message], *changes: Change) -> None:
+        """Write down, together with the events that are staged; then those are published."""
+        events = self.sink.take()
+        try:
+            await self.log.add(messages, *changes, *events)
+        except asyncio.CancelledError:
+            # The write has come to its end all the same, so what it holds has happened.
+            await self._publish(events)
+            raise
+        await self._publish(events)
+
+    async def _publish(self, events: Sequence[Event]) -> None:
+        for event in events:
+            await self.sink.publish(event)
 
     def _step(self, call_id: str, to: CallState, result: ToolResult | None = None) -> CallStep:
         content, is_error = (result.content, result.is_error) if result is not None else ("", False)

@@ -13,7 +13,7 @@ from harness.admission import Admission, Lease, Origin
 from harness.approval import Approval
 from harness.engine import Engine
 from harness.errors import AdmissionUnavailable, LimitExceeded, ProviderError, StaleFence, StoreError
-from harness.events import RunError, RunStarted
+from harness.events import RunError
 from harness.live import LiveTask
 from harness.messages import AssistantMessage, Message, Text, ToolResult, UserMessage
 from harness.parking import state_of, verdicts
@@ -173,11 +173,11 @@ class Worker:
         speaker = run.origin.speaker
         if speaker and self._speaker_name is not None:
             speaker = await self._speaker_name(run.origin)
-        await run_log.add([UserMessage(run.prompt, speaker)])
-        await live.sink.emit(RunStarted, run.session_key, run.prompt)
+        state = RunState(live.sink, caller, list(run_log.messages), run_log)
+        await state.begin(UserMessage(run.prompt, speaker), run)
         # From here on a crash means "interrupted": the work must not begin a second time.
         await self._admission.mark_started(lease)
-        return RunState(live.sink, caller, list(run_log.messages), run_log)
+        return state
 
     async def _log(self, live: LiveTask, lease: Lease) -> RunLog:
         session = await self._sessions.load(live.task.session_key)

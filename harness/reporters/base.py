@@ -52,11 +52,12 @@ class SilentReporter:
 class EventSink:
     """Numbers the events of a task, keeps them, and passes them to the reporter.
 
-    `keep` makes an event durable; one of a kind that is kept is published only when that is done, so that nobody has
-    seen what a crash could take back. What it raises passes through `emit`.
+    `keep` makes events durable; one of a kind that is kept is published only when that is done, so that nobody has seen
+    what a crash could take back. What it raises passes through `emit`. Events that need not be seen at once are staged:
+    they go out with whatever is written next, which saves a commit for each.
     """
 
-    __slots__ = ("_keep", "reporter", "reporter_failures", "task")
+    __slots__ = ("_keep", "_staged", "reporter", "reporter_failures", "task")
 
     def __init__(
         self, task: Task, reporter: Reporter, keep: Callable[[Sequence[Event]], Awaitable[None]] | None = None
@@ -65,6 +66,7 @@ class EventSink:
         self.reporter = reporter
         self.reporter_failures = 0
         self._keep = keep
+        self._staged: list[Event] = []
 
     @property
     def can_retract(self) -> bool:
@@ -78,16 +80,32 @@ class EventSink:
 
     async def emit(self, cls: type[Any], *fields: Any) -> None:
         """Publish one event: `await sink.emit(ModelDelta, "text")`. Fields follow the envelope in order."""
-        # Says what `publish` says, without a call of it: this happens for every piece of text.
         task = self.task
         event: Event = cls(*task.next_envelope(), *fields)
-        if self._keep is not None and cls.stored:
-            await self._keep((event,))
+        if self._staged or (cls.stored and self._keep is not None):
+            await self._keep_and_publish((*self.take(), event))
+            return
+        # Says what `publish` says, without a call of it: this happens for every piece of text.
         task.record(event)
         try:
             await self.reporter.emit(event)
         except Exception:
             self._note_failure(event)
+
+    def stage(self, cls: type[Any], *fields: Any) -> None:
+        """The next event, to go out with whatever is written next: a later event, or what `take` is called for."""
+        self._staged.append(cls(*self.task.next_envelope(), *fields))
+
+    def take(self) -> Sequence[Event]:
+        """The staged events, for whoever writes them down together with something else, and then publishes them."""
+        staged, self._staged = self._staged, []
+        return staged
+
+    async def _keep_and_publish(self, events: Sequence[Event]) -> None:
+        if self._keep is not None and (kept := [event for event in events if event.stored]):
+            await self._keep(kept)
+        for event in events:
+            await self.publish(event)
 
     async def publish(self, event: Event) -> None:
         """Publish an event that has its envelope already, and is kept as it should be."""

@@ -43,8 +43,8 @@ class CallJournal(Protocol):
         """The call is about to run and may change something. Raises StoreError: then it does not run."""
         ...
 
-    async def after(self, call: ToolCall, result: ToolResult) -> ToolResult:
-        """The call is over; returns what the model is told."""
+    async def after(self, call: ToolCall, result: ToolResult, duration_ms: int) -> ToolResult:
+        """The call is over: write it down and publish its `tool:end`; returns what the model is told."""
         ...
 
 
@@ -111,10 +111,11 @@ class ToolExecutor:
         started = time.monotonic()
         text, failed = (refused, True) if refused else await self._outcome(call, run)
         result = ToolResult(call.id, call.name, clamp(text), failed)
-        if run.journal is not None:
-            result = await run.journal.after(call, result)
-        run.results[call.id] = result
         duration_ms = round((time.monotonic() - started) * 1000)
+        if run.journal is not None:
+            run.results[call.id] = await run.journal.after(call, result, duration_ms)
+            return
+        run.results[call.id] = result
         await run.sink.emit(ToolEnded, call.id, call.name, result.content, failed, duration_ms)
 
     async def _outcome(self, call: ToolCall, run: "_Run") -> tuple[str, bool]:

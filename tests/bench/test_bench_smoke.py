@@ -34,10 +34,14 @@ async def test_quick_run() -> None:
     assert {"python", "openai", "aiohttp", "uvloop"} <= set(report["versions"])
 
     for name in ("responses", "anthropic"):
-        for row, total in (("delta", 5 * 10), ("growth", 80)):
-            found = report[name][row]
-            assert found["ratio"] > 0
-            assert {case["deltas"] for case in found["cases"].values()} == {total}
+        found = report[name]["delta"]
+        assert found["ratio"] > 0
+        assert {case["deltas"] for case in found["cases"].values()} == {5 * 10}
+
+    assert set(report["appends"]["cases"]) == {
+        f"{database}_{kind}" for database in ("sqlite_file", "postgresql") for kind in ("events", "sessions")
+    }
+    assert report["memory"]["turns"] == 100
 
     delta, growth = report["delta"], report["growth"]
     assert set(delta["cases"]) == {"bare_asyncio", "bare_uvloop", "ours", "ours_slack"}
