@@ -22,6 +22,8 @@ from starlette.routing import BaseRoute, Route
 from bots.access import AccessRules
 from bots.cards.ledger import CardBook
 from bots.cards.reporter import CardReporter, Deck
+from bots.cards.surface import CardSurface
+from bots.cards.sweeper import CardSweeper
 from bots.cards.text import language_of
 from bots.coordination.embedded import EmbeddedValkey
 from bots.coordination.inbox import Inbox
@@ -32,7 +34,7 @@ from bots.errors import PlatformError
 from bots.gateway import Gateway, GatewayRules
 from bots.gateway.answers import Answers
 from bots.gateway.asking import AskingReporter
-from bots.gateway.questions import Questions
+from bots.gateway.questions import POST_DEADLINE_S, Questions
 from bots.gateway.tools import chat_tools
 from bots.inbound import UserRef
 from bots.platform import ChatPlatform, ReplyAddress
@@ -117,9 +119,12 @@ async def service(settings: Settings) -> AsyncGenerator[Service]:
         gate = ApprovalGate(stores.grants, timeout_s=settings.approval_timeout_s)
         engine = engine_from(settings, provider, tools, gate, system=system)
 
+        def surface_for(run: RunInput) -> CardSurface:
+            return _surface_for(run, platforms, settings, stores)
+
         def card_for(run: RunInput) -> Reporter:
             # The runtime does not exist yet when this is made, and does when it is called.
-            return _card_for(run, platforms, deck, questions, settings, stores, runtime.obey)
+            return _card_for(run, surface_for(run), platforms, deck, questions, settings, stores, runtime.obey)
 
         runtime = Runtime(
             engine,
@@ -130,7 +135,9 @@ async def service(settings: Settings) -> AsyncGenerator[Service]:
             parking=stores.parking,
             records=stores,
         )
-        questions = Questions(platforms, stores.cards, runtime)
+        # A question that appears when most of its time is over would help nobody.
+        post_deadline_s = min(POST_DEADLINE_S, settings.approval_timeout_s / 3)
+        questions = Questions(platforms, stores.cards, runtime, post_deadline_s=post_deadline_s)
         stack.push_async_callback(questions.aclose)
         answers = Answers(runtime, questions, rules.access, lambda name: name not in tools or not tools[name].read_only)
         gateway = Gateway(platforms, runtime, admission, rules, answers)
@@ -144,6 +151,11 @@ async def service(settings: Settings) -> AsyncGenerator[Service]:
         background.start(sweep(admission, runtime), "sweeper")
         background.start(purge(stores.retention), "retention")
         background.start(questions.sweep(), "questions")
+        left_cards = CardSweeper(
+            stores.cards, stores.tasks, stores.traces, surface_for,
+            is_live=deck.__contains__, grace_s=settings.lease_ttl_s, remove_on_recall=settings.recall_deletes_reply,
+        )  # fmt: skip
+        background.start(left_cards.sweep(), "cards")
         if shared and settings.redis_url is not None:
             background.start(keep_shared(settings.bots_data_dir, admission), "shared folder")
         await slack.start()
@@ -234,8 +246,22 @@ class _Server(uvicorn.Server):
         yield
 
 
+def _language(run: RunInput, platforms: Mapping[str, ChatPlatform], settings: Settings) -> str:
+    return settings.language or language_of(run.prompt, platforms[run.origin.reply_to["platform"]].language)
+
+
+def _surface_for(
+    run: RunInput, platforms: Mapping[str, ChatPlatform], settings: Settings, stores: Stores
+) -> CardSurface:
+    address = ReplyAddress.of(run.origin.reply_to)
+    book = CardBook(stores.cards, run.task_id, run.session_key, run.origin.reply_to)
+    language = _language(run, platforms, settings)
+    return platforms[address.platform].card(address, run.task_id, language, book=book)
+
+
 def _card_for(
     run: RunInput,
+    surface: CardSurface,
     platforms: Mapping[str, ChatPlatform],
     deck: Deck,
     questions: Questions,
@@ -243,17 +269,14 @@ def _card_for(
     stores: Stores,
     obey: Callable[[CancelOrder], None],
 ) -> Reporter:
-    address = ReplyAddress.of(run.origin.reply_to)
-    platform = platforms[address.platform]
-    language = settings.language or language_of(run.prompt, platform.language)
-    book = CardBook(stores.cards, run.task_id, run.session_key, run.origin.reply_to)
     card = CardReporter(
-        platform.card(address, run.task_id, language, book=book),
+        surface,
         deck,
         on_chat_gone=lambda: obey(CancelOrder(run.task_id, "", "the chat is gone")),
         remove_on_recall=settings.recall_deletes_reply,
         keep=lambda text: stores.tasks.show(run.task_id, text),
     )
+    address, language = ReplyAddress.of(run.origin.reply_to), _language(run, platforms, settings)
     return AskingReporter(card, questions, address, language, remove_on_recall=settings.recall_deletes_reply)
 
 

@@ -1,6 +1,6 @@
 """The `bots` command: the service and its local playground.
 
-Exit codes: 0 ended in order, 2 wrong use or a missing setting.
+Exit codes: 0 ended in order, 1 the database cannot be used now, 2 wrong use, a missing setting or a newer database.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import uvloop
 
 from bots.settings import Settings
 from harness import __version__
-from harness.errors import ConfigError, StoreError
+from harness.errors import ConfigError, SchemaTooNew, StoreError
 
 USAGE = 2
 Result = TypeVar("Result")
@@ -44,9 +44,13 @@ def serve() -> None:
 
     try:
         _run(serve_until_stopped(Settings.load()))
-    except (ConfigError, StoreError) as error:
+    except (ConfigError, SchemaTooNew) as error:
         typer.echo(f"bots: {error}", err=True)
         raise typer.Exit(USAGE) from None
+    except StoreError as error:
+        # Not a matter of settings: the same command may work in a minute, and whoever supervises it tries again.
+        typer.echo(f"bots: {error}", err=True)
+        raise typer.Exit(1) from None
 
 
 @app.command()

@@ -7,28 +7,31 @@ import asyncio
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
 from harness import __version__
-from harness.errors import ConfigError
+from harness.errors import ConfigError, StoreError
 from harness.reporters.base import Reporter
 from harness.reporters.jsonl import JsonLinesReporter
 from harness.reporters.timeline import TimelineReporter
 from harness.settings import KernelSettings
 from harness.status import TaskStatus
 from harness.terminal.assembly import opened
+from harness.terminal.exits import fail
 from harness.terminal.keyboard import is_terminal, unechoed
 from harness.terminal.logs import quiet_logs
+from harness.terminal.state import state_folder
+from harness.terminal.stored import StateHome, grants, sessions
 from harness.terminal.streams import Output, answer_reporter, console_on, reconfigure
 from harness.terminal.turn import Asker, Turns
 
 EXIT_CODES = {TaskStatus.COMPLETED: 0, TaskStatus.CANCELED: 130, TaskStatus.INTERRUPTED: 130}
-USAGE = 2
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.add_typer(sessions, name="sessions")
+app.add_typer(grants, name="grants")
 
 NoStream = Annotated[bool, typer.Option("--no-stream", help="show the answer when it is complete")]
 Model = Annotated[str | None, typer.Option(help="the model's name, or `scripted` for the built-in one")]
@@ -52,15 +55,15 @@ def run(
     model: Model = None,
     allow: Allow = None,
 ) -> None:
-    """Answer one question, with tools, and exit.
+    """Answer one question, with tools, and exit; nothing of it is kept.
 
     A tool that needs permission asks on the terminal; where there is none, and with --json, it is denied at once.
     """
     if json and timeline:
-        _fail("--json and --timeline show the same events: choose one of them.")
+        fail("--json and --timeline show the same events: choose one of them.")
     prompt = _readable(_piped() if prompt is None else prompt)
     if not prompt.strip():
-        _fail('There is no question. Write it behind the command: harness run "What time is it?"')
+        fail('There is no question. Write it behind the command: harness run "What time is it?"')
     try:
         settings = _settings(model, no_stream=no_stream)
         # JSON is UTF-8 everywhere; of plain text a sign that the terminal lacks must not end the answer.
@@ -68,7 +71,7 @@ def run(
         output = Output(_reporter(json=json, timeline=timeline))
         status = _until_killed(_run(settings, prompt, output, allow or (), may_ask=not json))
     except ConfigError as error:
-        _fail(str(error))
+        fail(str(error))
     _end(output, status)
 
 
@@ -78,20 +81,22 @@ def chat(
     no_stream: NoStream = False,
     model: Model = None,
     allow: Allow = None,
-    state: Annotated[Path | None, typer.Option(envvar="XDG_STATE_HOME", hidden=True)] = None,
+    state: StateHome = None,
 ) -> None:
-    """Talk over many turns; /help there lists the commands. Of a pipe each line is one turn."""
+    """Talk over many turns; /help there lists the commands.
+
+    At a terminal the conversation is kept: /resume goes on with an earlier one. Of a pipe each line is one turn, and
+    nothing is kept.
+    """
     from harness.repl import terminal_chat  # here, because `run` starts faster without a line editor
 
     if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  # None when closed
-        _fail("Standard input is closed: there is nobody to talk to.")
-    # The base directory specification: a relative value is invalid and has to be ignored.
-    base = state if state is not None and state.is_absolute() else Path.home() / ".local" / "state"
+        fail("Standard input is closed: there is nobody to talk to.")
     try:
         settings = _settings(model, no_stream=no_stream)
-        status = _until_killed(terminal_chat(settings=settings, allow=allow or (), state=base / "harness-bots"))
-    except ConfigError as error:
-        _fail(str(error))
+        status = _until_killed(terminal_chat(settings=settings, allow=allow or (), state=state_folder(state)))
+    except (ConfigError, StoreError) as error:
+        fail(str(error))
     except BrokenPipeError:
         raise typer.Exit(EXIT_CODES[TaskStatus.CANCELED]) from None  # nobody reads on: that is how a pipe says stop
     except OSError as error:
@@ -196,8 +201,3 @@ def _end(output: Output, status: TaskStatus) -> NoReturn:
         typer.echo(f"harness: {message}", err=True)
         raise typer.Exit(1)
     raise typer.Exit(EXIT_CODES.get(status, 1))
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(f"harness: {message}", err=True)
-    raise typer.Exit(USAGE)

@@ -9,6 +9,7 @@
     ├── StoreError              the store refused or failed
     │   ├── VersionConflict     somebody appended first: reload and try again
     │   ├── StaleFence          another owner has taken over: stop, write nothing
+    │   ├── SchemaTooNew        newer code has made the tables: only a newer program can use them
     │   ├── NotTogether         changes that one statement cannot do together: they are done one by one
     │   └── OutcomeUnknown      the answer of a commit was lost for good: written or not, nobody knows
     ├── AdmissionUnavailable    the coordinator cannot be reached: do not acknowledge, let the sender try again
@@ -125,6 +126,10 @@ class InvalidTransition(HarnessError):
 
 class StoreError(HarnessError):
     """The store refused or failed. Nothing was half-written; what `OutcomeUnknown` tells of is there or not, whole."""
+
+
+class SchemaTooNew(StoreError):
+    """The tables were made by newer code. Waiting does not help: the program has to be upgraded."""
 
 
 class VersionConflict(StoreError):

@@ -31,6 +31,8 @@ log = structlog.stdlib.get_logger(__name__)
 DENIED: Final = "Denied by {by}. Do not make this call again; go on without it or ask what to do instead."
 EXPIRED_TEXT: Final = "Nobody gave permission in time. Do not make this call again; go on without it."
 _CLAIM_RETRY_S: Final = 0.5
+_PATIENCE_S: Final = 60.0
+"""How long the lease of a run is waited for that is to go on; after that the next sweep tries again."""
 
 
 class Resumer(Protocol):
@@ -116,14 +118,14 @@ class Parking:
     async def expire(self) -> None:
         """Deny what nobody has answered in time, whoever asked it."""
         for expired in await self._store.expire(now=self._now()):
-            await self._answered(expired)
+            # Each by itself: one whose lease is still held must not keep the others waiting.
+            self._registry.start(self._answered(expired), f"expired {expired.task_id}")
 
     async def resume_ready(self) -> None:
         """Go on with runs whose last answer was given and whose process died before it could."""
         for task_id in await self._store.ready():
-            if (parked := await self._store.unpark(task_id)) is not None:
-                live = self._live.pop(task_id, None) or await self._resumer.adopt(parked.run)
-                await self._take_out(live, parked)
+            if (parked := await self._store.parked(task_id)) is not None:
+                await self._take_out(await self._live_of(parked.run), parked.run, patience_s=0.0)
 
     async def is_parked(self, task_id: str) -> bool:
         """Whether the run waits for people, wherever it was parked."""
@@ -131,34 +133,35 @@ class Parking:
 
     async def cancel(self, task_id: str, *, by: str, reason: str, stop: StopReason = StopReason.CANCELED) -> bool:
         """End a parked run: none of its waiting calls runs. False when it is not parked (any more)."""
-        parked = await self._store.unpark(task_id)
+        parked = await self._store.parked(task_id)
         if parked is None:
             return False
-        live = self._live.pop(task_id, None) or await self._resumer.adopt(parked.run)
+        live = await self._live_of(parked.run)
         live.task.stop_reason, live.task.stopped_by, live.task.cancel_reason = stop, by, reason
-        await self._take_out(live, parked)
-        return True
+        return await self._take_out(live, parked.run)
 
     async def aclose(self) -> None:
-        """Stop watching the time."""
+        """Stop watching the time, and keep nothing open for what may go on anywhere later."""
         await self._registry.aclose()
+        for live in self._live.values():
+            live.sink.detach()
 
     async def _answered(self, approval: Approval) -> None:
         parked = await self._store.parked(approval.task_id)
         if parked is None:
             return
-        live = self._live.get(approval.task_id)
-        if live is None:
-            # Another process has asked, and may have died since: what shows the task is made anew.
-            live = self._live.setdefault(approval.task_id, await self._resumer.adopt(parked.run))
+        live = await self._live_of(parked.run)
         async with live.talking:
             await live.sink.emit(ApprovalDecided, approval.id, approval.decision or "deny", approval.decided_by)
-        if not parked.is_decided:
-            return
-        parked = await self._store.unpark(approval.task_id)
-        self._live.pop(approval.task_id, None)
-        if parked is not None:  # else somebody else was faster
-            await self._take_out(live, parked)
+        if parked.is_decided:
+            await self._take_out(live, parked.run)
+
+    async def _live_of(self, run: RunInput) -> LiveTask:
+        """What shows the task; made anew when another process has asked, which may have died since."""
+        if run.task_id not in self._live:
+            adopted = await self._resumer.adopt(run)
+            self._live.setdefault(run.task_id, adopted)
+        return self._live[run.task_id]
 
     def _stopped(self, task: Task) -> None:
         stop = task.stop_reason or StopReason.CANCELED
@@ -166,21 +169,36 @@ class Parking:
             self.cancel(task.id, by=task.stopped_by, reason=task.cancel_reason, stop=stop), f"stop {task.id}"
         )
 
-    async def _take_out(self, live: LiveTask, parked: ParkedRun) -> None:
-        expiry = self._expiries.pop(parked.run.task_id, None)
+    async def _take_out(self, live: LiveTask, run: RunInput, *, patience_s: float = _PATIENCE_S) -> bool:
+        """Become the owner of a parked run and go on with it; False when somebody else has, or has the lease.
+
+        It stays parked until the lease is held: whatever dies in between, the next owner finds it as it is.
+        """
+        expiry = self._expiries.pop(run.task_id, None)
         if expiry is not None and expiry is not asyncio.current_task():
             expiry.cancel()
         async with live.talking:
             pass  # everything about the question has been said
         token = secrets.token_hex(16)
-        while True:
+        until = asyncio.get_running_loop().time() + patience_s
+        while await self._store.parked(run.task_id) is not None:
             with contextlib.suppress(AdmissionUnavailable):
-                claimed = await self._admission.claim(parked.run.session_key, token)
-                if claimed is not None:
+                claimed = await self._admission.claim(run.session_key, token)
+                if claimed is not None and claimed[0].task_id == run.task_id:
+                    parked = await self._store.unpark(run.task_id)
+                    self._live.pop(run.task_id, None)
+                    if parked is None:
+                        return False
                     self._resumer.resume(live, claimed[1], parked)
-                    return
+                    return True
             # The coordinator is away, or the lease from before the question has not run out yet.
+            if asyncio.get_running_loop().time() >= until:
+                return False
             await asyncio.sleep(_CLAIM_RETRY_S)
+        if self._live.get(run.task_id) is live:
+            del self._live[run.task_id]
+            live.sink.detach()
+        return False
 
     async def _expire_at(self, when: float) -> None:
         # In steps: the wall clock may be set, and the machine may sleep.

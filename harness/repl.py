@@ -28,6 +28,7 @@ from harness.terminal.keyboard import is_terminal, unechoed
 from harness.terminal.lines import LineReader
 from harness.terminal.logs import quiet_logs
 from harness.terminal.question import TerminalAsker, line_output
+from harness.terminal.state import state_folder
 from harness.terminal.streams import Output, answer_reporter, console_on, reconfigure
 from harness.terminal.turn import Turns
 from harness.tools.base import Tool
@@ -144,7 +145,11 @@ class Chat:
         # Typed bytes that are no text arrive as half characters, which no model takes.
         prompt = prompt.encode(errors="surrogatepass").decode(errors="replace")
         with unechoed():
-            return await self._turns.run(self._commands.session_key, prompt, self._reporter())
+            status = await self._turns.run(self._commands.session_key, prompt, self._reporter())
+        if self._turns.unkept is not None:
+            self._console.print(Styled(f"This permission was for one call only: {self._turns.unkept}", style="yellow"))
+            self._turns.unkept = None
+        return status
 
 
 async def chat(
@@ -187,9 +192,11 @@ async def terminal_chat(
     """`harness chat` in a program of one's own, with these tools beside the built-in ones; see `Chat.run`.
 
     `settings`: read from the environment when left out. `allow`: tools that run without asking. `state`: the folder
-    that keeps the typed lines, `~/.local/state/harness-bots` when left out. Raises ConfigError for a wrong or missing
-    setting, and OSError when standard output breaks; then whatever is still written there goes nowhere. Logs that the
-    program has not configured are reduced to faults, on standard error.
+    that keeps the typed lines, the conversations and the permissions (those two in the database of DATABASE_URL when it
+    is set), `~/.local/state/harness-bots` when left out; of a pipe nothing is kept. Raises ConfigError for a wrong or
+    missing setting, StoreError for a database that cannot be opened, and OSError when standard output breaks; then
+    whatever is still written there goes nowhere. Logs that the program has not configured are reduced to faults, on
+    standard error.
     """
     if not structlog.is_configured():
         quiet_logs()  # else they would stand in the middle of the answer
@@ -197,12 +204,12 @@ async def terminal_chat(
     reconfigure(sys.stdout, errors="replace")
     console = console_on(sys.stdout if at_terminal else sys.stderr, plain=not at_terminal)
     output = Output(answer_reporter(console, plain=not at_terminal))
-    folder = (state or Path.home() / ".local" / "state" / "harness-bots") if at_terminal else None
+    folder = (state or state_folder()) if at_terminal else None
 
     def started(conversation: Chat) -> None:
         output.stop = conversation.leave
 
-    async with opened(settings or KernelSettings.load(), tools=tools, allow=allow) as kernel:
+    async with opened(settings or KernelSettings.load(), tools=tools, allow=allow, state=folder) as kernel:
         status = await chat(kernel, lambda: output, console, state=folder, started=started)
     if output.error is not None:
         output.close()

@@ -41,7 +41,8 @@ class RunState:
 
     Of the calls under way: `running`, the message that asks for them, in the log already when `is_logged`;
     `proposals`, their rows in the journal; `verdicts` and `results` by call id; `begun`, those that may have had an
-    effect. `failures` counts calls that failed with the same arguments, turn after turn.
+    effect; `unwritten`, those that did not run because their start could not be written down. `failures` counts calls
+    that failed with the same arguments, turn after turn.
     """
 
     sink: EventSink
@@ -60,6 +61,7 @@ class RunState:
     verdicts: dict[str, str] = field(default_factory=dict[str, str])
     results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
     begun: set[str] = field(default_factory=set[str])
+    unwritten: set[str] = field(default_factory=set[str])
     denials: int = 0
     replayed: bool = False
     was_cut: bool = False
@@ -126,7 +128,12 @@ class RunState:
     async def before(self, call: ToolCall) -> None:
         """See `CallJournal`."""
         self.begun.add(call.id)
-        await self.log.add((), self._step(call.id, "started"))
+        try:
+            await self.log.add((), self._step(call.id, "started"))
+        except StoreError:
+            self.begun.discard(call.id)
+            self.unwritten.add(call.id)
+            raise
 
     async def after(self, call: ToolCall, result: ToolResult, duration_ms: int) -> ToolResult:
         """See `CallJournal`. A call that has failed again and again gets a reminder with its result."""
@@ -137,7 +144,9 @@ class RunState:
                 result = replace(result, content=f"{result.content}\n\n{REMINDER}")
         self.results[call.id] = result
         steps: list[CallStep] = []
-        if self.verdicts.get(call.id) == "":
+        if call.id in self.unwritten:
+            steps.append(self._step(call.id, "canceled", result))
+        elif self.verdicts.get(call.id) == "":
             if call.id not in self.begun:
                 steps.append(self._step(call.id, "started"))
             steps.append(self._step(call.id, "finished", result))
@@ -184,14 +193,15 @@ class RunState:
 
     async def _write(self, messages: Sequence[Message], *changes: Change) -> None:
         """Write down, together with the events that are staged; then those are published."""
-        events = self.sink.take()
-        try:
-            await self.log.add(messages, *changes, *events)
-        except asyncio.CancelledError:
-            # The write has come to its end all the same, so what it holds has happened.
+        async with self.sink.order:
+            events = self.sink.take()
+            try:
+                await self.log.add(messages, *changes, *events)
+            except asyncio.CancelledError:
+                # The write has come to its end all the same, so what it holds has happened.
+                await self._publish(events)
+                raise
             await self._publish(events)
-            raise
-        await self._publish(events)
 
     async def _publish(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -203,7 +213,7 @@ class RunState:
 
     def _forget_calls(self) -> None:
         self.running, self.is_logged = None, False
-        self.proposals, self.verdicts, self.results, self.begun = [], {}, {}, set()
+        self.proposals, self.verdicts, self.results, self.begun, self.unwritten = [], {}, {}, set(), set()
 
 
 def tokens_of(history: Sequence[Message]) -> int:

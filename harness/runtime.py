@@ -220,6 +220,11 @@ class Runtime:
         if await self._parking.is_parked(run.task_id):
             # It waits for people, who may answer at any time; whoever has the last answer goes on with it.
             await self._admission.park(lease)
+        elif live.task.status is not None and live.task.status.is_terminal:
+            # All but the hand-over was done.
+            live.sink.detach()
+            if (handover := await self._finish(lease)) is not None:
+                await self._go_on(handover)
         elif begun:
             await self._bury(live, lease)
         else:
@@ -351,7 +356,7 @@ class Runtime:
             getattr(log, ERROR_KINDS[error.kind].log_level)(
                 "task failed", task=task.id, kind=error.kind, reason=error.message
             )
-            await live.sink.emit(StepTaken, (state.steps if state else 0) + 1, "error", error.kind)
+            live.sink.stage(StepTaken, (state.steps if state else 0) + 1, "error", error.kind)
         end = await live.end(state, stop, error, fence=lease.fence)
         handover = None if task.is_lost else await self._finish(lease)
         self._live.pop(task.id, None)

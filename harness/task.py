@@ -7,7 +7,7 @@ from typing import Final
 
 from harness.admission import RunInput
 from harness.errors import InvalidTransition
-from harness.events import Event, RunEnded, RunError
+from harness.events import Event, RunEnded, RunError, RunStarted
 from harness.status import StopReason, TaskStatus
 
 _ENDS = frozenset(status for status in TaskStatus if status.is_terminal)
@@ -76,6 +76,11 @@ class Task:
     def result(self) -> str:
         """The answer that was shown, also after a failure; "" before the end."""
         return self.end.answer if self.end else ""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the person's message is in the conversation already, put there perhaps by a process that died."""
+        return any(isinstance(event, RunStarted) for event in self._stored)
 
     @property
     def is_done(self) -> bool:

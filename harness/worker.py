@@ -174,7 +174,8 @@ class Worker:
         if speaker and self._speaker_name is not None:
             speaker = await self._speaker_name(run.origin)
         state = RunState(live.sink, caller, list(run_log.messages), run_log)
-        await state.begin(UserMessage(run.prompt, speaker), run)
+        if not live.task.has_begun:
+            await state.begin(UserMessage(run.prompt, speaker), run)
         # From here on a crash means "interrupted": the work must not begin a second time.
         await self._admission.mark_started(lease)
         return state

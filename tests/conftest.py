@@ -1,8 +1,10 @@
 """What every test has: no real model can be reached, and nothing is left running behind a test."""
 
 import asyncio
+import gc
 import os
 from collections.abc import AsyncIterator, Generator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -26,6 +28,18 @@ structlog.configure(
 
 for name in [name for name in os.environ if name.startswith(("OPENAI_", "ANTHROPIC_", "SLACK_", "BOTS_", "REDIS_URL"))]:
     del os.environ[name]
+
+# Nobody outside is trusted: what a test reaches is on this machine. Reading the system's certificates would also take
+# longer than most tests that make a client.
+os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("nobody.pem"))
+
+# What importing makes is kept: until all is collected there is no garbage to look for, and afterwards not among that.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+    gc.freeze()
 
 
 @pytest_asyncio.fixture(autouse=True)

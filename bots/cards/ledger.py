@@ -63,7 +63,7 @@ class CardBook:
         except StoreError:
             log.exception("the messages of a card could not be looked up", task=self._task_id)
             return Standing()
-        cards = {_part(record): record for record in records if record.place.get(KIND) == _CARD}
+        cards = {_part(record): record for record in records if is_card(record)}
         standing = {part: record for part, record in sorted(cards.items()) if record.final != _GONE}
         self._written = set(standing)
         return Standing(
@@ -106,6 +106,11 @@ class CardBook:
 
     def _key(self, part: int) -> str:
         return f"{_CARD}:{self._task_id}/{part}"
+
+
+def is_card(record: CardRecord) -> bool:
+    """Whether it is a message of a card, and not of a question."""
+    return record.place.get(KIND) == _CARD
 
 
 def _part(record: CardRecord) -> int:

@@ -7,9 +7,9 @@ wait behind other cards too: the view is taken when the card's turn has come.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -44,17 +44,37 @@ class Deck:
 
     def __init__(self) -> None:
         self._registry = TaskRegistry()
+        self._wakes: dict[str, asyncio.Event] = {}
+        self._closing = False
 
     def __len__(self) -> int:
         return len(self._registry)
 
+    def __contains__(self, task_id: str) -> bool:
+        return task_id in self._wakes
+
     @property
-    def registry(self) -> TaskRegistry:
-        """Where the write loops run."""
-        return self._registry
+    def is_closing(self) -> bool:
+        """No event will come any more: a card that shows its newest view is finished."""
+        return self._closing
+
+    def start(self, task_id: str, write: Coroutine[Any, Any, None], wake: asyncio.Event) -> asyncio.Task[None]:
+        """Run the write loop of a card; `wake` makes it look again at what there is to do."""
+        self._wakes[task_id] = wake
+        writer = self._registry.start(write, f"card {task_id}")
+        writer.add_done_callback(lambda _: self._ended(task_id, wake))
+        return writer
+
+    def _ended(self, task_id: str, wake: asyncio.Event) -> None:
+        # A task that was taken over from here and came back has another card by now.
+        if self._wakes.get(task_id) is wake:
+            del self._wakes[task_id]
 
     async def aclose(self, *, grace_s: float) -> None:
-        """Give final views some time to get out, then stop."""
+        """Give views that are not out yet some time, then stop."""
+        self._closing = True
+        for wake in self._wakes.values():
+            wake.set()
         if left := await self._registry.drain(grace_s):
             log.warning("stopped before every card was up to date", cards=left)
         await self._registry.aclose()
@@ -137,7 +157,7 @@ class CardReporter:
         if self._wants_any_change or enough_to_begin or _state_differs(view, before):
             self._wake.set()
         if self._writer is None:
-            self._writer = self._deck.registry.start(self._write(), f"card {event.task_id}")
+            self._writer = self._deck.start(event.task_id, self._write(), self._wake)
 
     def detach(self) -> None:
         """Write nothing more: somebody else owns this task now."""
@@ -155,7 +175,8 @@ class CardReporter:
     async def _write(self) -> None:
         failures = 0
         while True:
-            await self._until_due()
+            if not await self._is_due():
+                return
             view = self._newest()
             if view.phase.is_final:
                 await self._write_final()
@@ -287,12 +308,14 @@ class CardReporter:
             else:
                 return True
 
-    async def _until_due(self) -> None:
-        """Wait until there is something to show and it may be shown."""
+    async def _is_due(self) -> bool:
+        """Wait until there is something to show and it may be shown; False when nothing more will come."""
         while True:
             self._wake.clear()
             view = self._newest()
             if view is self._shown or (self._refused is not None and view == self._refused):
+                if self._deck.is_closing:
+                    return False
                 self._wants_any_change = True
                 await self._wake.wait()
                 self._wants_any_change = False
@@ -300,7 +323,7 @@ class CardReporter:
             now = self._clock()
             wait = self._wait_time(view, now)
             if wait <= 0:
-                return
+                return True
             await self._pause(wait)
 
     def _wait_time(self, view: CardView, now: float) -> float:

@@ -232,7 +232,12 @@ class Questions:
         if record is None or record.state == "closed":
             return
         row = await self._approvals.find_approval(approval_id)
-        if row is None or row.status == "pending":
+        if row is not None and row.status == "pending":
+            if record.state == "opening" and self._now() - record.opened_at > self._post_deadline_s:
+                # Whoever wanted to post it is gone, and nobody can answer what nobody sees.
+                await self._ask(row, ReplyAddress.of(record.place), record.place.get(_LANGUAGE, ""))
+            return
+        if row is None:
             return
         address = ReplyAddress.of(record.place)
         platform, language = self._platforms[address.platform], record.place.get(_LANGUAGE, "")

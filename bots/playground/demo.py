@@ -35,7 +35,9 @@ _OWN_MODEL = (
     *("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL"),
 )
 _SETTINGS = frozenset(name.upper() for name in Settings.model_fields)
-_PASSED_ON = frozenset(name.upper() for name in KernelSettings.model_fields) | {"LANGUAGE", "BOTS_LOG_LEVEL"}
+_PASSED_ON = (frozenset(name.upper() for name in KernelSettings.model_fields) | {"LANGUAGE", "BOTS_LOG_LEVEL"}) - {
+    "DATABASE_URL"
+}
 
 
 @dataclass(slots=True)

@@ -49,4 +49,6 @@ class WorkspacePrompt:
 
 def terminal_prompt(base: str, folder: Path, home: Path) -> WorkspacePrompt:
     """The prompt for work in a folder: with its instructions and skills, and with the skills of the person."""
-    return WorkspacePrompt(base, folders_up(folder), (folder / SKILLS_FOLDER, home / SKILLS_FOLDER))
+    return WorkspacePrompt(
+        base, folders_up(folder), tuple(dict.fromkeys((folder / SKILLS_FOLDER, home / SKILLS_FOLDER)))
+    )

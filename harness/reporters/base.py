@@ -1,5 +1,6 @@
 """What a reporter is, and the one place that hands events to it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -57,7 +58,7 @@ class EventSink:
     they go out with whatever is written next, which saves a commit for each.
     """
 
-    __slots__ = ("_keep", "_staged", "reporter", "reporter_failures", "task")
+    __slots__ = ("_keep", "_staged", "order", "reporter", "reporter_failures", "task")
 
     def __init__(
         self, task: Task, reporter: Reporter, keep: Callable[[Sequence[Event]], Awaitable[None]] | None = None
@@ -66,7 +67,9 @@ class EventSink:
         self.reporter = reporter
         self.reporter_failures = 0
         self._keep = keep
-        self._staged: list[Event] = []
+        self._staged: list[tuple[type[Any], tuple[Any, ...]]] = []
+        self.order = asyncio.Lock()
+        """Held from the number of an event until it is published, so that tools side by side keep the order."""
 
     @property
     def can_retract(self) -> bool:
@@ -80,12 +83,14 @@ class EventSink:
 
     async def emit(self, cls: type[Any], *fields: Any) -> None:
         """Publish one event: `await sink.emit(ModelDelta, "text")`. Fields follow the envelope in order."""
-        task = self.task
-        event: Event = cls(*task.next_envelope(), *fields)
-        if self._staged or (cls.stored and self._keep is not None):
-            await self._keep_and_publish((*self.take(), event))
+        if cls.stored or self._staged or self.order.locked():
+            self.stage(cls, *fields)
+            async with self.order:
+                await self._keep_and_publish(self.take())
             return
         # Says what `publish` says, without a call of it: this happens for every piece of text.
+        task = self.task
+        event: Event = cls(*task.next_envelope(), *fields)
         task.record(event)
         try:
             await self.reporter.emit(event)
@@ -94,12 +99,15 @@ class EventSink:
 
     def stage(self, cls: type[Any], *fields: Any) -> None:
         """The next event, to go out with whatever is written next: a later event, or what `take` is called for."""
-        self._staged.append(cls(*self.task.next_envelope(), *fields))
+        self._staged.append((cls, fields))
 
     def take(self) -> Sequence[Event]:
-        """The staged events, for whoever writes them down together with something else, and then publishes them."""
+        """The staged events, for whoever writes them down together with something else, and then publishes them.
+
+        To be called while `order` is held, unless nobody else can have anything to tell.
+        """
         staged, self._staged = self._staged, []
-        return staged
+        return [cls(*self.task.next_envelope(), *fields) for cls, fields in staged]
 
     async def _keep_and_publish(self, events: Sequence[Event]) -> None:
         if self._keep is not None and (kept := [event for event in events if event.stored]):

@@ -98,7 +98,7 @@ async def _prepare(link: "_Link", address: Address, patience_s: float) -> None:
                 raise ConfigError(f"{address}: {refusal(error)}") from error
             if (reason := passing(error)) is None:
                 if isinstance(found := refusal(error), StoreError):
-                    raise StoreError(f"{address}: {found}") from error
+                    raise type(found)(f"{address}: {found}") from error
                 raise
             if loop.time() >= deadline:
                 raise StoreError(f"{address}: {reason} (waited {patience_s:g} s)") from error

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from harness.errors import StoreError
+from harness.errors import SchemaTooNew, StoreError
 from harness.stores.schema import HEAD
 
 SCRIPTS: Final = Path(__file__).parent / "migrations"
@@ -29,7 +29,7 @@ _one_at_a_time = threading.Lock()
 async def migrate(connection: AsyncConnection) -> None:
     """Make or update the tables in the connection's transaction, which the caller commits.
 
-    Raises StoreError when the database was made by newer code.
+    Raises `SchemaTooNew` when the database was made by newer code.
     """
     while not _one_at_a_time.acquire(blocking=False):
         await asyncio.sleep(_PAUSE_S)
@@ -56,7 +56,7 @@ def _migrate(connection: sa.Connection) -> None:
     config.attributes["connection"] = connection
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if found is not None and found not in known:
-        raise StoreError(
+        raise SchemaTooNew(
             f"its tables have version {found!r}, and this version of the program knows them up to {HEAD!r}: upgrade "
             "the program, or name another database in DATABASE_URL"
         )

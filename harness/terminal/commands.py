@@ -1,8 +1,8 @@
 """The commands of `harness chat`, one method each."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from datetime import datetime
 from typing import Final
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -10,16 +10,23 @@ from prompt_toolkit.document import Document
 from rich.console import Console
 from rich.text import Text as Styled
 
-from harness.errors import ConfigError
+from harness.context.instructions import read_instructions
+from harness.context.skills import find_skills
+from harness.errors import ConfigError, StoreError
 from harness.reporters.visible import one_line
 from harness.terminal.assembly import Kernel
+from harness.terminal.conversations import CannotResume, Conversations, Resumed
+from harness.terminal.listing import grant_row, session_rows
+from harness.terminal.lookup import CHAT, WrongId, only
+from harness.terminal.transcript import last_exchange, shown
 
 HELP: Final = {
     "/help": "this list",
     "/clear": "forget what was said; permissions stay",
     "/new": "begin another conversation; permissions for the session end",
-    "/tools": "the tools, and which of them need permission",
-    "/grants": "standing permissions; /grants revoke ID takes one back",
+    "/resume": "the last conversations; /resume ID continues one of them",
+    "/tools": "the tools, which of them need permission, and what this folder says",
+    "/grants": "standing permissions in this folder; /grants revoke ID takes one back",
     "/model": "the model; /model NAME uses another one from now on",
     "/exit": "leave (also /quit, exit, quit, Ctrl-D)",
 }
@@ -27,8 +34,8 @@ KEYS: Final = (
     "Enter sends, Alt-Enter begins a new line, Tab completes a command, Ctrl-C stops the answer, Ctrl-D leaves.\n"
     "A message that begins with a slash: write it twice, //like this."
 )
-CHAT: Final = "terminal"
-"""What all conversations of a terminal have in common: permissions for always hold in all of them."""
+_LAST_ROWS: Final = 8
+"""So much of each text of the last exchange reminds a person of where a conversation stands."""
 _WORDS: Final = (*HELP, "/quit")
 
 
@@ -38,7 +45,7 @@ class Commands:
     def __init__(self, kernel: Kernel, console: Console) -> None:
         self._kernel = kernel
         self._console = console
-        self._count = 1
+        self._conversations = Conversations(kernel)
         self._known: dict[str, Callable[[list[str]], Awaitable[None]]] = {
             "/help": self._help,
             "/clear": self._clear,
@@ -52,7 +59,7 @@ class Commands:
     @property
     def session_key(self) -> str:
         """The current conversation."""
-        return f"{CHAT}/{self._count}"
+        return self._conversations.key
 
     async def run(self, line: str) -> bool:
         """Run the command; True when the person wants to leave."""
@@ -60,7 +67,12 @@ class Commands:
         if name in ("/exit", "/quit"):
             return True
         if command := self._known.get(name):
-            await command(rest)
+            try:
+                await command(rest)
+            except (CannotResume, WrongId) as error:
+                self._say(str(error))
+            except StoreError as error:
+                self._say(f"The database: {error}")
         else:
             self._say(f"There is no command {one_line(name, 40)}; /help lists them. To send it as a message: /{line}")
         return False
@@ -75,7 +87,7 @@ class Commands:
         self._say("Forgotten.")
 
     async def _new(self, _: list[str]) -> None:
-        self._count += 1
+        self._conversations.begin()
         self._say("A new conversation.")
 
     async def _tools(self, _: list[str]) -> None:
@@ -84,6 +96,16 @@ class Commands:
             self._say(f"{tool.name:<14} {words[self._kernel.policy(tool)]}{one_line(tool.description, 100)}")
         if self._kernel.note:
             self._say(self._kernel.note)
+        prompt = self._kernel.prompt
+        # Of this folder, and anybody may have filled it.
+        instructions = await asyncio.to_thread(read_instructions, prompt.instructions)
+        skills = await asyncio.to_thread(find_skills, prompt.skills)
+        if instructions.files:
+            self._say(f"Instructions: {one_line(', '.join(path for path, _ in instructions.files), 500)}")
+        if skills.found:
+            self._say(f"Skills: {', '.join(skill.name for skill in skills.found)}")
+        for warning in (*instructions.warnings, *skills.warnings):
+            self._say(f"Note: {one_line(warning, 500)}")
 
     async def _grants(self, rest: list[str]) -> None:
         grants = self._kernel.runtime.gate.grants
@@ -91,15 +113,13 @@ class Commands:
             case []:
                 found = await grants.list(now=time.time(), chat=CHAT)
                 for grant in found:
-                    until = datetime.fromtimestamp(grant.expires_at).astimezone()
-                    scope = "session" if grant.session_key else "always"
-                    arguments = one_line(str(dict(grant.arguments)), 100)
-                    self._say(f"{grant.id}  {scope:<7}  until {until:%Y-%m-%d %H:%M}  {grant.tool} {arguments}")
+                    self._say(grant_row(grant))
                 if not found:
                     self._say("There are no standing permissions.")
-            case ["revoke", grant_id]:
-                done = await grants.revoke(grant_id)
-                self._say("Taken back." if done else f"There is no permission {one_line(grant_id, 40)}.")
+            case ["revoke", beginning]:
+                found = await grants.list(now=time.time(), chat=CHAT)
+                done = await grants.revoke(only([grant.id for grant in found], beginning, "permission"))
+                self._say("Taken back." if done else "It is taken back already.")
             case _:
                 self._say("/grants lists the standing permissions, /grants revoke ID takes one back.")
 
@@ -112,8 +132,34 @@ class Commands:
                 return
         self._say(f"The model is {one_line(self._kernel.model, 100)}.")
 
-    async def _resume(self, _: list[str]) -> None:
-        self._say("Stored conversations come with the database; until then one lasts as long as this process.")
+    async def _resume(self, rest: list[str]) -> None:
+        match rest:
+            case []:
+                found = await self._conversations.stored()
+                for row in session_rows(found, without=f"{CHAT}/"):
+                    self._line(f"{'*' if row.startswith(self._conversations.id) else ' '} {row}")
+                self._say("/resume ID continues one." if found else "There are no conversations yet.")
+            case [beginning]:
+                self._show(await self._conversations.resume(beginning))
+            case _:
+                self._say("/resume lists the last conversations, /resume ID continues one.")
+
+    def _show(self, resumed: Resumed) -> None:
+        for row, style in shown(last_exchange(resumed.messages), width=self._console.width - 1, most=_LAST_ROWS):
+            self._console.print(Styled(row, style=style), soft_wrap=True)
+        if resumed.cut_off:
+            self._say(
+                f"Its terminal ended while the last turn {one_line(resumed.cut_off)}: the turn counts as interrupted, "
+                "and nothing of it is run again."
+            )
+        self._say(f"This is {resumed.id} again, {resumed.turns} turn{'s' if resumed.turns != 1 else ''}.")
+
+    def _line(self, text: str) -> None:
+        """One row, cut where the screen ends."""
+        row = Styled(text)
+        if self._console.is_terminal:
+            row.truncate(self._console.width - 1, overflow="ellipsis")
+        self._console.print(row, soft_wrap=True)
 
     def _say(self, text: str) -> None:
         # Of a pipe each sentence stays one line.

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Final, Literal, Protocol
 
 from harness.approval import Approval, Decision
+from harness.errors import StoreError
 from harness.events import ApprovalDecided, ApprovalRequested, Event, RunEnded
 from harness.reporters.base import CanRetract, Reporter
 from harness.runtime import Refused, Runtime
@@ -77,7 +78,10 @@ class Stage:
 
 
 class Turns:
-    """Runs turns, one after another. Without an `asker` whatever needs a person is denied at once."""
+    """Runs turns, one after another. Without an `asker` whatever needs a person is denied at once.
+
+    `unkept`: why the last permission beyond one call could not be kept; whoever tells the person sets it back to None.
+    """
 
     def __init__(self, runtime: Runtime, asker: Asker | None) -> None:
         self._runtime = runtime
@@ -85,6 +89,7 @@ class Turns:
         self._task: Task | None = None
         self._busy = False
         self._stopped = False
+        self.unkept: StoreError | None = None
         self._background = TaskRegistry()
 
     async def run(self, session_key: str, prompt: str, reporter: Reporter) -> TaskStatus:
@@ -127,7 +132,12 @@ class Turns:
             await self._stop(task)
         elif answer is not None:
             # None: its time was up a moment ago, and the reporter has said so.
-            await self._runtime.decide(approval.id, answer, by=PERSON)
+            try:
+                await self._runtime.decide(approval.id, answer, by=PERSON)
+            except StoreError as error:
+                # The answer itself has arrived: it holds for this call, and only for this one.
+                self.unkept = error
+                await self._runtime.sweep()
 
     async def _stop(self, task: Task) -> None:
         await self._runtime.cancel_task(task.session_key, task.id, by="", reason="Ctrl-C")

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.bench.answers import answer_pieces, asked_for, question
 
 ROOT = Path(__file__).parents[2]
@@ -18,6 +20,7 @@ def test_an_answer_is_known_by_its_question() -> None:
     assert all(answer_pieces(7, 300))
 
 
+@pytest.mark.timeout(180)  # a dozen processes, each of which loads an SDK
 async def test_quick_run() -> None:
     # That every delta was read and every answer and card is right is checked in each case: a wrong one ends the run.
     process = await asyncio.create_subprocess_exec(

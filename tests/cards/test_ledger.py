@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cards.memory_ledger import MemoryCardLedger
 from harness.stores.base import CardLedger
 from harness.testing.record_suite import CardSuite
+from tests.cards.memory_ledger import MemoryCardLedger
 
 
 class TestMemoryLedger(CardSuite):

@@ -275,14 +275,14 @@ def test_an_interruption_says_whether_the_work_had_begun() -> None:
         assert notice_line(interrupted("its replica died"), strings) == strings.interrupted
     for text in (EN.interrupted, EN.interrupted_early):
         assert "stopped" not in text
-        assert "send the message again" in text
+        assert "Retry" in text
 
 
 def test_people_are_told_to_type_only_what_slack_lets_them_type() -> None:
     for strings in (EN, ZH):
         assert not re.search(r"(?<![\w/])/[a-z]", f"{strings.help} {' '.join(strings.errors.values())}")
         assert "!new" in strings.errors["context_length"]
-        assert all(f"`!{command}`" in strings.help for command in ("new", "status", "help"))
+        assert all(f"`!{command}`" in strings.help for command in ("new", "status", "help", "retry"))
 
 
 @pytest.mark.parametrize(

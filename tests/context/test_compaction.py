@@ -91,7 +91,7 @@ def test_what_is_sent_is_valid_and_fits(log: list[Message], window: int, fails: 
     room = Room.of(window, 0, 1.0)
     # A summary that failed may be tried again while the window is not full.
     allowed = max(room.limit, int(window * 0.95) if fails and not refused else 0)
-    assert tokens(history) <= max(allowed, newest_alone(log) + 2 * MIN_SUMMARY_TOKENS + 40) or (
+    assert tokens(history) <= max(allowed, newest_alone(log) + 2 * MIN_SUMMARY_TOKENS + 60) or (
         refused and mark is None
     )
 

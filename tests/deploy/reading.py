@@ -29,12 +29,6 @@ COMMANDS = frozenset(typer.main.get_command(app).commands)  # type: ignore[attr-
 _UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
-def not_yet() -> set[str]:
-    """The settings which the README says that the service does not read so far."""
-    found = re.search(r"^\*\*Not yet\.\*\*(.*?)\n\n", README, re.MULTILINE | re.DOTALL)
-    return set(re.findall(r"`([A-Z][A-Z_]+)`", found[1])) if found else set()
-
-
 def seconds(text: str) -> float:
     """A time span as compose and systemd write it: `90`, `90s`, `1m30s`, `1min 30s`."""
     parts = re.findall(r"(\d+)\s*([a-z]*)", text)

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.deploy.reading import COMMANDS, DEPLOY, README, ROOT, SETTINGS, compose, not_yet, steps
+from tests.deploy.reading import COMMANDS, DEPLOY, README, ROOT, SETTINGS, compose, steps
 
 BLOCKS = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
 LINES = [line for block in BLOCKS for line in block.replace("\\\n", " ").strip().splitlines()]
@@ -59,7 +59,7 @@ def test_every_name_in_capitals_is_a_setting_a_variable_or_an_argument() -> None
     variables = set(re.findall(r"^(\w+)=", (DEPLOY / ".env.example").read_text(), re.MULTILINE))
     named = set(re.findall(r"\b([A-Z][A-Z0-9]*_[A-Z0-9_]+)\b", README)) - {"AF_NETLINK"}
     assert named
-    assert named <= SETTINGS | not_yet() | arguments | variables
+    assert named <= SETTINGS | arguments | variables
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)

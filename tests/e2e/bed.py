@@ -54,7 +54,7 @@ class ServiceProcess:
 
     async def start(self, *, ready: bool = True) -> None:
         with self.log_path.open("ab") as out:
-            self.process = subprocess.Popen(
+            self.process = subprocess.Popen(  # noqa: ASYNC220 - a process of asyncio's ends with its loop
                 [sys.executable, "-m", "bots", "serve"],
                 env=dict(self.env),
                 cwd=ROOT,

@@ -48,7 +48,7 @@ class Standing:
     async def bed(
         self, *, speed: float = 20.0, settings: Mapping[str, str] | None = None, **slack: Any
     ) -> AsyncIterator[Bed]:
-        """As `bed`, but on a standing service. When the test fails the service goes, and the next test has a new one."""
+        """As `bed`, but on a standing service, which goes when the test fails: the next one then has a new one."""
         key = frozenset((settings or {}).items())
         stand = self._stands.get(key) or self._stands.setdefault(key, self._new_stand())
         ports = {"slack_port": stand.slack.getsockname()[1], "model_port": stand.model.getsockname()[1]}
@@ -104,8 +104,7 @@ async def _finish(b: Bed) -> None:
 
 
 def _is_over(b: Bed) -> bool:
-    """No answer is on its way, and whatever can still be clicked has been answered."""
-    chats = [chat.name for chat in b.slack.chats()]
-    return all(request.done.is_set() for request in b.model.requests) and not any(
-        message["buttons"] for chat in chats for message in b.bot_messages(chat)
-    )
+    """No answer is on its way, and nothing is left to click but what starts something new."""
+    messages = [message for chat in b.slack.chats() for message in b.bot_messages(chat.name)]
+    offered = {button["action"] for message in messages for button in message["buttons"]}
+    return offered <= {"retry"} and all(request.done.is_set() for request in b.model.requests)

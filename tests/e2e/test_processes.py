@@ -81,13 +81,13 @@ async def test_a_recall_still_works_while_the_service_drains(tmp_path: Path) -> 
 
 @contextlib.asynccontextmanager
 async def two_replicas(tmp_path: Path) -> AsyncIterator[Bed]:
-    """Two services behind one Redis; Slack's events go to them in turn."""
+    """Two services over one Redis and one data folder; Slack's events go to them in turn."""
     valkey = EmbeddedValkey(tmp_path / "redis")
     url = await valkey.start()
     try:
         async with bed(tmp_path, settings={"REDIS_URL": url}) as b:
             port = free_port()
-            env = {**b.service.env, "BOTS_PORT": str(port), "BOTS_DATA_DIR": str(tmp_path / "data2")}
+            env = {**b.service.env, "BOTS_PORT": str(port)}
             other = replace(b.service, env=env, port=port, log_path=tmp_path / "other.log", process=None)
             assert isinstance(other, ServiceProcess)
             await other.start()

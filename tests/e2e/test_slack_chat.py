@@ -10,7 +10,6 @@ import pytest
 from tests.e2e.bed import bed
 from tests.e2e.standing import Standing
 
-
 STRICT = {
     "ADMINS": "slack:U0CAROL0001",
     "ALLOWED_USERS": "U0ALICE0001,U0CAROL0001",

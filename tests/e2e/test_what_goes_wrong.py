@@ -5,8 +5,6 @@ import itertools
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,7 +20,7 @@ from bots.playground.slack.delivery import sign
 from tests.e2e.bed import Bed, bed
 from tests.e2e.standing import Standing
 from tests.e2e.test_slack_chat import markdown_of
-
+from tests.warm import run_warm
 
 NO_PATIENCE = {"MODEL_RETRIES": "0", "IDLE_TIMEOUT_S": "1", "FIRST_DELTA_TIMEOUT_S": "1"}
 _numbers = itertools.count(1)
@@ -203,7 +201,7 @@ async def test_a_model_that_fails_is_named_on_the_card_and_the_partial_text_stay
             root = b.say(prompt)
             card = await b.card("Failed", thread=root, seconds=20)
             assert says in card["text"]
-            assert not card["buttons"]
+            assert [button["label"] for button in card["buttons"]] == ["Retry"]
             shown = markdown_of([card])
             assert shown == (await b.request(prompt)).text_sent
             if prompt in ("cut", "hang"):
@@ -322,11 +320,9 @@ def test_a_missing_or_wrong_setting_is_one_sentence_that_names_it(tmp_path: Path
         "PYTHONPATH": str(Path(__file__).parents[2]),
         **BROKEN_SETTINGS[says],
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "bots", "serve"], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=30
-    )
-    assert done.returncode == 2
-    [line] = done.stderr.strip().splitlines()
+    done = run_warm("bots", "serve", env=env, folder=tmp_path)
+    assert done.code == 2
+    [line] = done.errors.strip().splitlines()
     assert says in line
     assert "xoxb-1" not in line
     assert "sk-1" not in line

@@ -9,7 +9,6 @@ from typing import Any
 
 from bots.access import AccessRules
 from bots.cards.approval import QuestionView
-from tests.cards.memory_ledger import MemoryCardLedger
 from bots.cards.reporter import CardReporter, Deck
 from bots.cards.surface import CardSurface, Priority
 from bots.cards.view import CardView
@@ -34,6 +33,7 @@ from harness.status import TaskStatus
 from harness.stores.memory import MemoryGrantStore, MemoryParkingStore, MemorySessionStore
 from harness.tools.base import Tool, by_name
 from harness.tools.executor import ToolExecutor
+from tests.cards.memory_ledger import MemoryCardLedger
 
 NOW = 1_000_000.0
 BUSY: Script = [Say("working "), Hang()]

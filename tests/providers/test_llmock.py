@@ -28,7 +28,8 @@ from harness.stores.memory import MemorySessionStore
 from harness.task import Task
 from harness.tools.base import Tool, tool
 from tests.features.rig import OnlyForward, collapsed, kernel_on, the_end
-from tests.terminal.rig import clean_env, harness
+from tests.terminal.rig import clean_env
+from tests.warm import run_warm
 
 KEY, MODEL = "sk-local-0123456789", "local-model"
 TEXT = "One two three four five."
@@ -296,12 +297,11 @@ async def test_the_command_fails_with_one_sentence(mock: LLMock, name: str, faul
     wire, (inject, out, says) = WIRES[name], SHOWN_BY_COMMAND[fault]
     inject(mock.reply(TEXT, times=None), wire.head + 2)
     env = clean_env(**wire.env(mock.base_url(wire.base)), **ONCE)
-    async with harness(tmp_path, "run", "What is 2 + 3?", env=env) as child:
-        assert await child.end() == 1
-        assert child.text == out
-        assert child.errors.count("\n") == 1, child.errors
-        assert child.errors.startswith("[failed]: ")
-        assert says in child.errors
-        assert KEY not in child.errors
+    done = await asyncio.to_thread(run_warm, "harness", "run", "What is 2 + 3?", env=env, folder=tmp_path)
+    assert (done.code, done.out) == (1, out)
+    assert done.errors.count("\n") == 1, done.errors
+    assert done.errors.startswith("[failed]: ")
+    assert says in done.errors
+    assert KEY not in done.errors
     assert len(mock.requests) == 1
     assert await findings(mock) <= {"gave_up", "truncated_stream_accepted", "malformed_chunk_ignored"}

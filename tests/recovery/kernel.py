@@ -1,6 +1,7 @@
 """A kernel over a database file, the same in the process that dies and in the one that comes after it."""
 
 import os
+import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from harness.stores.sql import Stores, open_stores
 from harness.tools.base import Tool, by_name, tool
 from harness.tools.executor import ToolExecutor
 
+FATAL = "fatal"
+"""The file that names the mark after which the process is killed, while the tool that has made it still runs."""
 SESSION = "chat/thread"
 PROMPT = "Do it all."
 ASKED = Origin("m1", "d1", "alice")
@@ -123,6 +126,10 @@ def _mark(folder: Path, text: str) -> str:
         marks.write(f"{text}\n")
         marks.flush()
         os.fsync(marks.fileno())
+    fatal = folder / FATAL
+    if fatal.exists() and fatal.read_text() == text:
+        fatal.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
     return f"did {text}"
 
 

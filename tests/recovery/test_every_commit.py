@@ -126,6 +126,7 @@ async def check(folder: Path, *, begun: bool, last: int) -> str:
             assert not CALL_STEPS[call.state], f"{call.call.name} is left as {call.state}"
         log = (await kernel.stores.sessions.load(SESSION)).messages
         assert next(m.text for m in log if isinstance(m, UserMessage)) == PROMPT
+        assert [m.text for m in log if isinstance(m, UserMessage)].count(PROMPT) == 1
         assert flaws(prepare_history(log)) == []
         outcome = await kernel.runtime.run(SESSION, "Are you there?")
         assert isinstance(outcome, Started)
@@ -144,7 +145,7 @@ async def test_a_kill_after_any_commit_loses_nothing_and_repeats_nothing(tmp_pat
         assert (begun, killed, marks(whole)) == (True, False, ["one", "two"])
         assert commits > 20
         ends: dict[int, str] = {}
-        for last in range(1, commits):
+        for last in range(1, commits + 1):
             folder = tmp_path / str(last)
             folder.mkdir()
             begun, reached, killed = await processes.run(folder, last)

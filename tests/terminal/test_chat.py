@@ -205,6 +205,7 @@ async def test_lines_are_kept_for_the_owner_and_come_back(tmp_path: Path, server
         assert server.requests[0].prompt == "first\nsecond third\nfourth"
         terminal.type(CTRL_C)
         await terminal.until("[canceled]")
+        await terminal.prompts(2)
         terminal.type(CTRL_D)
         assert await terminal.end() == 0
     [kept] = (tmp_path / "state").rglob("history")
@@ -235,8 +236,9 @@ async def test_commands_and_how_to_leave(tmp_path: Path, server: ScriptedModelSe
         shown = await typed(f"/he{TAB}{ENTER}")
         for name in ("/help", "/clear", "/new", "/tools", "/grants", "/model", "/exit", "/quit", "Alt-Enter", "//"):
             assert name in shown
-        assert "/resume" not in shown
-        assert "database" in await typed("/resume\r")
+        assert "/resume ID" in shown
+        assert "no conversations yet" in await typed("/resume\r")
+        assert "no conversation ab" in await typed("/resume ab\r")
         shown = await typed("/tools\r")
         for name in ("calculator", "clock", "read_file", "write_file", "fetch"):
             assert re.search(rf"^{name} ", shown, re.MULTILINE)

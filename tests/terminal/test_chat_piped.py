@@ -28,16 +28,17 @@ def play(server: ScriptedModelServer, *scripts: Script) -> None:
 async def test_each_line_is_a_turn_of_one_conversation(tmp_path: Path, server: ScriptedModelServer) -> None:
     play(server, [Say("**One** \x1b[31m.")], [Say("二\n")], [Say("Three.")])
     lines = "first\n\n  \n/help\n/resume\n//second\r\n/new\nthird \xff\nquit\nnever\n".encode("latin-1")
-    async with harness(tmp_path, "chat", env=with_model(server), stdin=lines) as child:
+    async with harness(tmp_path, "chat", env=with_model(server, HOME=str(tmp_path)), stdin=lines) as child:
         assert await child.end() == 0
         assert child.text == "**One** \x1b[31m.\n二\nThree.\n", "the very text of the model, and nothing else"
         assert "\x1b" not in child.errors
         assert "/help " in child.errors
+        assert "Only a chat at a terminal keeps its conversations." in child.errors
     assert [request.prompt for request in server.requests] == ["first", "/second", "third \N{REPLACEMENT CHARACTER}"]
     users = [[m["content"] for m in request.messages if m["role"] == "user"] for request in server.requests]
     assert users[1] == ["first", "/second"]
     assert len(users[2]) == 1, "/new"
-    assert not list(tmp_path.rglob("history")), "what a script sends is not kept"
+    assert list(tmp_path.iterdir()) == [], "what a script sends is not kept"
 
 
 async def test_a_piped_line_is_never_an_answer_and_what_is_allowed_by_name_runs(

@@ -26,9 +26,9 @@ EN = Strings(
     partial="The answer above is incomplete.",
     sentence_gap=" ",
     interrupted=(
-        "I was interrupted while I worked on this. Nothing was run again; send the message again to continue."
+        "I was interrupted while I worked on this. Nothing was run again; Retry asks for all of it once more."
     ),
-    interrupted_early="I was interrupted before I could begin. Please send the message again.",
+    interrupted_early="I was interrupted before I could begin. Press Retry.",
     expired="This message waited more than 30 minutes for its turn, so I did not run it. Please send it again.",
     errors={
         "auth": "The model refused the credentials. An administrator needs to check the API key.",
@@ -53,8 +53,9 @@ EN = Strings(
     retry="Retry",
     help=(
         "Mention me with a question and I answer in the thread; in a direct message no mention is needed. "
-        "To stop me, delete your message, press Stop, or write `stop`. `!new` starts a new conversation, "
-        "`!status` shows what runs here, `!help` shows this."
+        "To stop me, delete your message, press Stop, or write `stop`. `!retry` asks once more, `!new` starts "
+        "a new conversation, `!status` shows what runs here, `!help` shows this. Questions for permission have "
+        "buttons, and `!approve CODE` and `!deny CODE reason`."
     ),
     unsupported="I cannot read this kind of message yet. Please write it as text.",
     too_old="This message reached me more than 30 minutes late, so I did not run it. Please send it again.",
