@@ -35,7 +35,8 @@ STATUS_OF: Final = {
 class LiveTask:
     """A task that this process works on, or keeps the card of. `is_known`: it has its row among the records.
 
-    `talking` is held while something is published beside the work: questions to people, and their answers.
+    `owed`: what the store did not take when it ended. `talking` is held while something is published beside the work:
+    questions to people, and their answers.
     """
 
     task: Task
@@ -43,6 +44,7 @@ class LiveTask:
     records: Records | None = None
     is_known: bool = False
     now: Callable[[], float] = time.time
+    owed: tuple[Change | Event, ...] = ()
     talking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def queued(self, position: int) -> None:
@@ -88,8 +90,9 @@ class LiveTask:
         end = RunEnded(*task.next_envelope(), *fields)
         if not task.is_lost:
             step = TaskStep(task.id, status, end.at, fence, None, end.answer, end.usage, stop, error)
+            changes = (*self._made_known(before or TaskStatus.QUEUED), step, *staged, changed, end)
             try:
-                await self._commit(*self._made_known(before or TaskStatus.QUEUED), step, *staged, changed, end)
+                await self._commit(*changes)
             except StaleFence:
                 # Somebody else has taken over, and shows the end.
                 task.is_lost = True
@@ -97,9 +100,21 @@ class LiveTask:
             except (StoreError, InvalidTransition):
                 # Whatever the store does: the person is told how it ended, and the session is free again.
                 log.exception("the end of a task could not be written down", task=task.id)
+                self.owed = changes
         for event in (*staged, changed, end):
             await self.sink.publish(event)
         return end
+
+    async def settle_owed(self) -> bool:
+        """Write down what the store did not take at the end; False when it still does not."""
+        try:
+            await self._commit(*self.owed)
+        except (InvalidTransition, StaleFence):
+            pass  # it has its end already, written by this process or another one
+        except StoreError:
+            return False
+        self.owed = ()
+        return True
 
     def _made_known(self, status: TaskStatus) -> tuple[Change, ...]:
         if self.is_known:

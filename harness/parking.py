@@ -74,7 +74,7 @@ class Parking:
         return self._live
 
     async def park(self, live: LiveTask, lease: Lease, state: RunState, parked: ParkedRun) -> None:
-        """Store the run with its questions and give the lease back; `ask` comes next."""
+        """Store the run with its questions; `ask` comes next."""
         task = live.task
         step = live.waiting(lease.fence)
         if live.records is None:
@@ -83,22 +83,37 @@ class Parking:
         else:
             await state.propose(parked, step)
         self._live[task.id] = live
-        try:
-            await self._admission.park(lease)
-        except AdmissionUnavailable:
-            # The lease runs out by itself; whoever goes on waits for that.
-            log.warning("a waiting run keeps its lease until it runs out", task=task.id)
         latest = max(approval.expires_at for approval in parked.approvals)
         self._expiries[task.id] = self._registry.start(self._expire_at(latest), f"expiry {task.id}")
         task.rest(lambda: self._stopped(task))
         if task.stop_reason is not None:
             self._stopped(task)  # it came while the run was being parked
 
-    async def ask(self, live: LiveTask, approvals: Sequence[Approval]) -> None:
-        """Put the questions; an answer or a stop that comes meanwhile has its turn when they are put."""
+    async def ask(self, live: LiveTask, approvals: Sequence[Approval], lease: Lease) -> None:
+        """Put the questions, then give the lease back: a run whose questions were not put still has an owner to lose.
+
+        An answer or a stop that comes meanwhile has its turn after that.
+        """
         async with live.talking:
-            for approval in approvals:
-                await live.sink.emit(ApprovalRequested, approval)
+            try:
+                for approval in approvals:
+                    await live.sink.emit(ApprovalRequested, approval)
+            finally:
+                try:
+                    await self._admission.park(lease)
+                except AdmissionUnavailable:
+                    # The lease runs out by itself; whoever goes on waits for that.
+                    log.warning("a waiting run keeps its lease until it runs out", task=live.task.id)
+
+    async def ask_left(self, live: LiveTask, lease: Lease) -> bool:
+        """Put the questions that the process which has parked the run could not; False when it is not parked."""
+        parked = await self._store.parked(live.task.id)
+        if parked is None:
+            return False
+        live = self._only(live)
+        left = [a for a in parked.approvals if a.status == "pending" and a.id not in live.task.asked]
+        await self.ask(live, left, lease)
+        return True
 
     async def find(self, approval: str) -> Approval | None:
         """An approval by its id or code, for whoever has to check who may decide."""
@@ -126,10 +141,6 @@ class Parking:
         for task_id in await self._store.ready():
             if (parked := await self._store.parked(task_id)) is not None:
                 await self._take_out(await self._live_of(parked.run), parked.run, patience_s=0.0)
-
-    async def is_parked(self, task_id: str) -> bool:
-        """Whether the run waits for people, wherever it was parked."""
-        return await self._store.parked(task_id) is not None
 
     async def cancel(self, task_id: str, *, by: str, reason: str, stop: StopReason = StopReason.CANCELED) -> bool:
         """End a parked run: none of its waiting calls runs. False when it is not parked (any more)."""
@@ -159,9 +170,15 @@ class Parking:
     async def _live_of(self, run: RunInput) -> LiveTask:
         """What shows the task; made anew when another process has asked, which may have died since."""
         if run.task_id not in self._live:
-            adopted = await self._resumer.adopt(run)
-            self._live.setdefault(run.task_id, adopted)
+            return self._only(await self._resumer.adopt(run))
         return self._live[run.task_id]
+
+    def _only(self, live: LiveTask) -> LiveTask:
+        """What shows the task in this process: whoever came first. Two would write over each other on one card."""
+        first = self._live.setdefault(live.task.id, live)
+        if first is not live:
+            live.sink.detach()
+        return first
 
     def _stopped(self, task: Task) -> None:
         stop = task.stop_reason or StopReason.CANCELED

@@ -217,10 +217,10 @@ class Runtime:
         Nothing is ever run again by itself: the card says what happened, and the queue moves on.
         """
         live = self._waiting.pop(run.task_id, None) or await self._factory.adopted(run, begun=begun)
-        if await self._parking.is_parked(run.task_id):
+        if await self._parking.ask_left(live, lease):
             # It waits for people, who may answer at any time; whoever has the last answer goes on with it.
-            await self._admission.park(lease)
-        elif live.task.status is not None and live.task.status.is_terminal:
+            return
+        if live.task.status is not None and live.task.status.is_terminal:
             # All but the hand-over was done.
             live.sink.detach()
             if (handover := await self._finish(lease)) is not None:
@@ -328,7 +328,7 @@ class Runtime:
         self._live.pop(live.task.id, None)
         if not self._live:
             self._idle.set()
-        await self._parking.ask(live, parked.approvals)
+        await self._parking.ask(live, parked.approvals, lease)
 
     async def _bury(self, live: LiveTask, lease: Lease) -> None:
         """End a run whose process died, honestly and without running anything again."""
@@ -358,6 +358,8 @@ class Runtime:
             )
             live.sink.stage(StepTaken, (state.steps if state else 0) + 1, "error", error.kind)
         end = await live.end(state, stop, error, fence=lease.fence)
+        if live.owed:
+            self._registry.start(self._settle_owed(live), f"the end of {task.id}")
         handover = None if task.is_lost else await self._finish(lease)
         self._live.pop(task.id, None)
         task.finish(end)
@@ -365,6 +367,10 @@ class Runtime:
             await self._go_on(handover)
         if not self._live:
             self._idle.set()
+
+    async def _settle_owed(self, live: LiveTask) -> None:
+        while not self._closing and not await live.settle_owed():
+            await asyncio.sleep(_FINISH_RETRY_S)
 
     async def _finish(self, lease: Lease) -> Handover | None:
         token = secrets.token_hex(16)

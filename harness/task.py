@@ -7,7 +7,7 @@ from typing import Final
 
 from harness.admission import RunInput
 from harness.errors import InvalidTransition
-from harness.events import Event, RunEnded, RunError, RunStarted
+from harness.events import ApprovalRequested, Event, RunEnded, RunError, RunStarted
 from harness.status import StopReason, TaskStatus
 
 _ENDS = frozenset(status for status in TaskStatus if status.is_terminal)
@@ -76,6 +76,11 @@ class Task:
     def result(self) -> str:
         """The answer that was shown, also after a failure; "" before the end."""
         return self.end.answer if self.end else ""
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """The ids of the questions that were put."""
+        return frozenset(event.approval.id for event in self._stored if isinstance(event, ApprovalRequested))
 
     @property
     def has_begun(self) -> bool:
