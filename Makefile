@@ -1,6 +1,6 @@
 # Every target does its own set-up: python3 (>= 3.11, with venv), git, make and a package index are enough.
 .DEFAULT_GOAL := help
-.PHONY: help demo chat test bench lock clean
+.PHONY: help demo chat test chaos bench lock clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -36,6 +36,9 @@ test: $(VENV)/.dev ## format, lint, types, import rules and the whole test suite
 	@$(VENV)/bin/pyright
 	@$(VENV)/bin/lint-imports
 	@$(PY) -m pytest -n 4 --dist worksteal $(ARGS)
+
+chaos: $(VENV)/.dev ## long crash seeds: many more kills and examples, some ten minutes
+	@$(PY) -m pytest -n 2 --chaos tests/e2e/test_survival_kills.py tests/recovery tests/stores tests/features $(ARGS)
 
 bench: $(VENV)/.dev ## the figures of ARCHITECTURE.md, as ratios in one run, JSON on standard output
 	@$(PY) -m tests.bench $(ARGS)

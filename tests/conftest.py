@@ -14,9 +14,10 @@ import structlog
 
 # On a build server the examples are the same every time: a new find belongs to the developer who runs the suite, not to
 # whoever happens to build next.
-hypothesis.settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    hypothesis.settings.load_profile("ci")
+hypothesis.settings.register_profile("quick", max_examples=40)
+hypothesis.settings.register_profile("ci", max_examples=40, derandomize=True)
+hypothesis.settings.register_profile("chaos", max_examples=1_000)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "quick")
 
 # A key in the developer's environment must never turn a test into a bill.
 structlog.configure(
@@ -35,6 +36,11 @@ os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("nobody.pem"))
 
 # What importing makes is kept: until all is collected there is no garbage to look for, and afterwards not among that.
 gc.disable()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--chaos"):
+        hypothesis.settings.load_profile("chaos")
 
 
 def pytest_collection_finish() -> None:
@@ -57,6 +63,7 @@ async def no_task_left_behind(request: pytest.FixtureRequest) -> AsyncIterator[N
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--chaos", action="store_true", help="more kills at more moments, and many more examples")
     parser.addoption("--no-skips", action="store_true", help="a skipped test fails the run: for machines that have all")
 
 

@@ -30,8 +30,10 @@ from tests.recovery.test_every_commit import flaws
 _forks = multiprocessing.get_context("forkserver")
 _forks.set_forkserver_preload(["bots.app", "bots.cli", "harness.providers.openai_chat", "harness.stores.sql"])
 
-KILLS = 20
+KILLS = 6
 SEED = 7
+CHAOS_KILLS = 20
+CHAOS_SEEDS = 5
 ENDS = ("Done", "Interrupted", "continued", "Allowed once", "Expired, not run")
 SETTINGS = {"LEASE_TTL_S": "0.5", "APPROVERS": "requester", "MODEL_RETRIES": "0", "APPROVAL_TIMEOUT_S": "15"}
 RETRIES_S = (0.3, 1.0, 3.0)
@@ -157,14 +159,26 @@ def taken(b: Bed, asked: Asked) -> set[str]:
     return found & set(asked.texts)
 
 
-@pytest.mark.timeout(180)
-async def test_twenty_kills_at_any_moment_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
-    dice = random.Random(SEED)
+@pytest.mark.timeout(1_200)
+async def test_kills_at_any_moment_lose_nothing_and_repeat_nothing(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if not request.config.getoption("--chaos"):
+        await lives(tmp_path, SEED, KILLS)
+        return
+    for seed in range(SEED, SEED + CHAOS_SEEDS):
+        await lives(tmp_path / str(seed), seed, CHAOS_KILLS)
+
+
+async def lives(folder: Path, seed: int, kills: int) -> None:
+    """So many services over one folder, each killed at a moment of the dice; then one that sees to what is left."""
+    folder.mkdir(exist_ok=True)
+    dice = random.Random(seed)
     asked = Asked()
-    async with bed(tmp_path, settings=SETTINGS, start=False, retry_delays_s=RETRIES_S) as b:
+    async with bed(folder, settings=SETTINGS, start=False, retry_delays_s=RETRIES_S) as b:
         b.expects_violations = True
         b.service = ForkedService(b.service.env, b.service.port, b.service.log_path)
-        for number in range(KILLS):
+        for number in range(kills):
             await one_life(b, asked, number, dice)
         await b.service.start()
         await at_rest(b)

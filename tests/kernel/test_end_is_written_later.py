@@ -1,8 +1,4 @@
-"""The end of a task that the store did not take is written down when the store is back.
-
-Put into tests/kernel/test_store_trouble.py. Fails: `LiveTask.end` logs the StoreError and forgets, so the row says
-`running` for ever: `tasks.unfinished()` lists it, and Retry on its card answers that there is nothing to retry.
-"""
+"""The end of a task that the store did not take is written down when the store is back."""
 
 import asyncio
 from pathlib import Path
