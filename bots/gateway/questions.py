@@ -256,11 +256,13 @@ class Questions:
         for record in await self._ledger.of_task(task_id):
             if record.place.get(_KIND) != _QUESTION:
                 continue
-            if not (remove and record.message_id):
+            # Looked for on the platform too: the post may have arrived a moment before its id was written down.
+            message = await self._message_of(record) if remove else None
+            if not message:
                 self.settle(record.key, task_id)
                 continue
             address = ReplyAddress.of(record.place)
-            platform, message = self._platforms[address.platform], record.message_id
+            platform = self._platforms[address.platform]
             chat = ChatRef(address.platform, address.tenant, address.chat, address.thread)
             if await self._through(record.key, _removal(platform, chat, message), EDIT_DEADLINE_S):
                 await self._ledger.close(record.key, "removed", at=self._now())

@@ -120,7 +120,7 @@ async def test_make_demo_shows_the_product_and_ctrl_c_stops_it(tmp_path: Path) -
 
 def test_the_demo_without_make_is_the_very_same_command() -> None:
     shown = subprocess.run(
-        ["make", "--no-print-directory", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "--no-print-directory", "-n", "demo", "ARGS="], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     assert shown.splitlines()[-1].strip() == ".venv/bin/python -m bots demo"
 
