@@ -103,6 +103,9 @@ async def test_after_the_body_nothing_is_cancelled_any_more() -> None:
     async with Watchdog(first=0.02, idle=0.02):
         pass
     await asyncio.sleep(0.05)
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
 
 
 async def test_a_watchdog_inside_another_cancels_only_its_own_body() -> None:
